@@ -147,8 +147,8 @@ class TargetSession(Protocol):
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Adds rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
 
-        Returns False if the target already has one of the rows or a unique value of it, or if two of the rows have the
-        same key or unique value. Then the transaction is as it was before this call.
+        Returns False if one of the rows collides with a row of the target, or with another of these rows: in its key or
+        in a unique value. Then the transaction is as it was before this call.
         """
 
     def clear(self, name: TableName) -> None:

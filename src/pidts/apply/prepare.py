@@ -5,11 +5,10 @@ at this time do not change before the batch is written. If another writer insert
 it. The target's rows are read only in four cases: images are partial; there is a version column; a filter may have left
 out a row; rows are compared.
 
-While the full copy of a table is not complete, the target may have rows in a state that they get only later in the log
-(`pidts.plan.copy.state`). Then every row that the log changes is removed before it is written. If a batch does not
-reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair,
-it is not known which rows the target has. Rows that collide are removed, and no version on the target counts as newer
-than the copied version.
+While the full copy of a table is not complete, rows of the target may be ahead of the log (`pidts.plan.copy.state`).
+Then every row that the log changes is removed before it is written. If rows are still ahead after the batch, rows with
+a unique value of a written row are removed, too. In a table under repair, it is not known which rows the target has.
+Rows that collide are removed, and no version on the target counts as newer than the copied version.
 
 A filter may have left out an earlier change. Then, too, the target's row may differ from the row that the source had
 before a change:

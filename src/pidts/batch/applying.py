@@ -20,8 +20,8 @@ Each attempt reads the changes of a long batch from the log again. The work can 
 With `pidts.split-transactions`, each part is committed by itself. Its checkpoint is the Lsn of its last change, which
 is inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were before
 the batch, with two exceptions. It says how this run assigns rows to workers. And it names the tables that are held
-after the batch: a refused row halts its table, which then waits at the batch's start, and if the checkpoint did not
-name the table, a restart would pass over the refused row.
+after the batch. The reason: a refused row halts its table, which then waits at the batch's start. If the checkpoint did
+not name the table, a restart would pass over the refused row.
 
 A restart plans the same transaction again, and each worker skips the changes up to its own checkpoint. Every row of the
 log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends only on the log

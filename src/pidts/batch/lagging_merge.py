@@ -45,8 +45,8 @@ PlacesOf: TypeAlias = Callable[[Checkpoint], Places]
 def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> LaggingTables | None:
     """Returns the lagging tables in one worker's commit; None if there are none.
 
-    `cut` are source tables with changes in a cut transaction. This transaction may give a key to one of them, and take
-    the key away again, while a source table without changes has a row with this key.
+    `cut` are source tables with changes in a cut transaction. This transaction may give a key to one of them and take
+    it away again. Meanwhile a source table without changes may have a row with this key.
     """
     if not rules.task or not rules.filters.routes.rules:
         return None

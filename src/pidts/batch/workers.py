@@ -11,15 +11,15 @@ the main Lsn, the places of held tables, the progress of the copy. Then:
 - a chunk of a copy counts as written when all workers have it.
 
 Comparing keys does not show which copy progress all workers have: only the source knows the keys' order. So a
-checkpoint row says in which run it was stored, and every worker stores a row in the first batch of a run, which writes
-no chunk. Therefore, of the latest run's rows, the row with the lowest batch number has the progress that all workers
-have. An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again.
-The other two workers record it, and the run crashes before the first worker does. With batch numbers alone, the first
+checkpoint row says in which run it was stored. In the first batch of a run, which writes no chunk, every worker stores
+a row. Therefore, of the latest run's rows, the row with the lowest batch number has the progress that all workers have.
+An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again. The
+other two workers record it, and the run crashes before the first worker does. With batch numbers alone, the first
 worker would seem to be the slowest.
 
 A batch may end before the place of a worker that is ahead. The worker's checkpoint row then keeps the worker's place,
-but gets the copy progress as of the end of the batch. Between the end of the batch and the worker's place, a table may
-have been renamed or dropped, and the stored progress does not show this yet. So the row says at which place the batch
+but gets the copy progress as of the end of the batch. After the end of the batch, and before the worker's place, the
+log may rename or drop a table. The stored progress does not show this yet. So the row says at which place the batch
 ended (`copied_at`), and a run that uses this row's progress begins there. An example:
 
 1. The checkpoints of two of three workers are after a RENAME in the log, and the run crashes.
@@ -163,8 +163,8 @@ class Workers:
         the current text of `JobContext.dealing`; None if the caller writes nothing.
 
         From now on, all workers have the highest of their batch numbers. The numbers differ after a batch in which one
-        worker had nothing to store. If they stayed different, the worker with the higher number would take a new batch
-        for one that it has already written, and would skip the batch's chunk.
+        worker had nothing to store. If they stayed different, the worker with the higher number would skip a new
+        batch's chunk: it would take the batch for one that it has already written.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]

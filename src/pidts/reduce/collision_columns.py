@@ -33,8 +33,8 @@ class UniqueKey:
 def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tuple[str, ...]:
     """Returns the columns to watch for `keys`, in the table's order. Without `keys`: for the table's own unique keys.
 
-    All columns are watched if a key has a generated column, whose value the log may lack, or a column that only the
-    target has, whose value the target may compute.
+    All columns are watched if a key has a generated column or a column that only the target has. The log may lack the
+    value of the former, and the target may compute the value of the latter.
     """
     return _own_watched(table) if keys is None else _watched(table, keys)
 

@@ -37,9 +37,9 @@ with only one source table does not count as merged. If a row is inserted and de
 a chunk of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
-in these columns from another table's row, or from a row of a dropped table of the same name. So if these changes make a
-row new to its table (INSERT, UPDATE from another key, copied row), the target's row with its key is removed first,
-whichever table that row belongs to. If a row's table had it before, the row keeps its values in these columns.
+in these columns from another table's row, or from a row of a dropped table of the same name. These changes may make a
+row new to its table (INSERT, UPDATE from another key, copied row). Then the target's row with its key is removed first,
+whichever table it belongs to. If a row's table had it before, the row keeps its values in these columns.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each column gets the constants of all conditions, the values next to them, and NULL. Conditions of the usual forms
 (`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE only at these
-values, so all of their overlaps and gaps are found. Those of other conditions may not be found.
+values. So all of their overlaps and gaps are found. Those of other conditions may not be found.
 """
 
 from __future__ import annotations

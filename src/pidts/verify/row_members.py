@@ -3,8 +3,8 @@
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
                                                           part = '2': t_2 was dropped, and its rows have stayed
 
-If two tables have equal values in the extracted columns, or have different extracted columns, the columns do not show
-to which of them a row belongs.
+The extracted columns do not show to which of two tables a row belongs if both tables have equal values in them, or have
+different extracted columns.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Runs one schema change of the source on the target, exactly once, while batches of rows go on.
 
 The journal's row for the statement's Lsn decides: "done" means that the target has the change, and that its record of
-structures has it, too. No checkpoint is written here. A run that starts at a position before the statement asks for the
-change again, gets ALREADY, and its next batch moves the position past the statement.
+structures has it, too. No checkpoint is written here. If a run starts at a position before the statement, it asks for
+the change again and gets ALREADY. Its next batch moves the position past the statement.
 
 The caller guarantees two things:
 
 - When a change begins, the target has everything before it, from all workers.
 - No later change of its tables is written until it is done.
 
-So, as long as the journal does not say "done", the tables can be compared with their state before the change, and the
-change can be run again.
+So, until the journal says "done", the tables can be compared with their state before the change, and the change can run
+again.
 
 **Where DDL is part of a transaction**, one transaction runs the statements, locks a checkpoint row to check the epoch,
 writes structures and "done", and commits. The row is locked last, so that batches of other tables can commit until
@@ -47,11 +47,11 @@ command's statements. So if one of them was interrupted, it counts as made if th
 run again.
 if they have not.
 
-**For several members of a group** (`SchemaChange.others`), the statement of one member, the leader, is run once, and
-the last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the
-order of the sources, and checks the epochs. Then it writes the journals and structures of all members. Where DDL is not
-part of a transaction, the named lock of step 1 has the table's name, and the commit that begins the journal notes which
-member's journal it is.
+**For several members of a group** (`SchemaChange.others`), only the statement of one member, the leader, is run. Its
+last commit says "done" for all members. That commit first locks a checkpoint row of each member's source, in the order
+of the sources, and checks the epochs. Then it writes the journals and structures of all members. Where DDL is not part
+of a transaction, the lock of step 1 has the table's name. The commit that begins the journal notes which member's
+journal it is.
 
 - Crash before the last commit: all members reach the change again. Then another member may be the leader, or only some
   members may have arrived. The note names the journal that was begun (see `group_journal`). If the member of that
@@ -60,7 +60,7 @@ member's journal it is.
 - Another run has taken over one of these sources: the commit records "done" for no member. The members of that source
   arrive again in the new run.
 
-A run that was replaced in the middle of a change keeps the lock until its statement has ended, and the new run waits
+A run may be replaced in the middle of a change. It keeps the lock until its statement has ended, and the new run waits
 for the lock in step 1. The old run fails in step 5, and the new one finds that the change was made. Batches of rows
 never wait for a schema change here.
 """

@@ -2,8 +2,8 @@
 
 A change *was already made* if the target's row is already as the change would leave it: another zone has made the same
 change. The change then has no effect. But the row's next change may come from a program that did not know the other
-zone's change. Such a next change is set aside, which locks its row. The lock is necessary: zones compare rows by their
-values, and if a row gets former values again, the comparison does not show that two zones have changed the row at the
+zone's change. Such a next change is set aside, which locks its row. The lock is necessary, because zones compare rows
+by their values. If a row gets former values again, the values do not show that two zones have changed the row at the
 same time:
 
     zone a    UPDATE 1 -> 2, UPDATE 2 -> 1. Then b's 1 -> 2 arrives: a's row becomes 2
@@ -20,8 +20,8 @@ A zone does not make every step. If a change finds neither the state before it n
 locked. If a change was already made, it finds the state after it, and the zone omits this step. The zones then end with
 the same row only if all zones omit the same steps.
 
-**Two zones.** Let c = x -> y be a change of zone a that was already made at b, and let no later change of the row come
-from a.
+**Two zones.** Let c = x -> y be a change of zone a that was already made at b. Let no later change of the row come from
+a.
 
 1. Changes of b have led b's row from x to y. Zone a had not seen them when it made c.
 2. These changes reach a after c, when a's row is y. Take each state as a unit vector, and a step u -> v as the
@@ -50,8 +50,8 @@ Three alternatives were rejected:
 
 **Three zones and more.** A third zone gets the same change from both zones. Then a program there may make the earlier
 row again. This change may reach the two zones before each has the other's change, so they cannot notice the conflict.
-So a note is written to the third zone's log, and the next change by a program of the third zone is set aside in the
-other zones (`pidts.apply.locks.zone_notes` proves that this is enough). The proof does not hold for tasks that pass on
+So a note is written to the third zone's log. Then the next change by a program of the third zone is set aside in the
+other zones. `pidts.apply.locks.zone_notes` proves that this is enough. The proof does not hold for tasks that pass on
 changes of other zones: a zone's log lacks the changes that were already made there (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. A

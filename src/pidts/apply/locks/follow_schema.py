@@ -10,7 +10,7 @@ A held change keeps the structure that it has in the log. It is converted, colum
     adds or drops keys           is as it was
 
 Every other schema change waits until the rows are resolved. A new key, a new name, or a type that changes values would
-turn a held row into a different row, and only the source's server could compute that row.
+make another row of a held row. Only the source's server could compute that row.
 
 Before the target's table is altered, each lock records the structure after the change. If a crash comes between this
 record and the change of the table, the change is made again. Until then the table may lack some of the recorded

@@ -7,8 +7,8 @@ Each key of a change is judged by the row that had the key before the change, an
     UPDATE 5 -> 6      for key 5 the row that leaves it, and for key 6 the row that arrives
     DELETE 6           the row that leaves
 
-Each key is judged separately, as everywhere in this folder. If a zone deletes another zone's row and inserts a row of
-its own with the same key, the DELETE is foreign, and the INSERT is held after it.
+Each key is judged separately, as everywhere in this folder. An example: a zone deletes another zone's row and inserts a
+row of its own with the same key. The DELETE is foreign, and the INSERT is held after it.
 
 If the owner of a row depends on columns, the log must have these columns. Values completed from the target would say
 who owns the *target's* row. If the log lacks them, the table halts.

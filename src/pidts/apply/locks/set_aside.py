@@ -6,7 +6,7 @@ first one that found another row. Changes of all other keys are applied. A crash
 1. Before COMMIT: the target has neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next
    attempt reads the target's rows again.
 2. After COMMIT: the target has all of them. The next batch with the key finds the lock, even on another worker. A key
-   belongs to one worker at a time, and the number of workers changes only when all workers are at the same place in the
+   belongs to one worker at a time. The number of workers changes only when all of them are at the same place in the
    log.
 3. While COMMIT is under way: the checkpoint shows whether case 1 or case 2 applies.
 

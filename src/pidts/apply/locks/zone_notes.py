@@ -9,8 +9,8 @@ into the zone sees it:
     c's change reaches a and b before they have each other's change.
     Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b. In the end a and b have 2, and c has 1
 
-So if a change was already made in zone c, the row's next change by a program of c is set aside in all other zones, by
-the tasks out of c. These tasks learn of the change from a note in c's log:
+So after a change that was already made in zone c, the row's next change by a program of c is set aside in all other
+zones. The tasks out of c do this. These tasks learn of the change from a note in c's log:
 
 1. The task into c that brings the change inserts a note into the table `left_out` of c's meta schema, and deletes it
    again. It does so in the transaction that also records the change. So the log of c has the note before the program's

@@ -1,8 +1,8 @@
 """Finds out whether the target's key has the columns that a route extracts. Such a key separates the tables' rows.
 
 The target's table decides. An operator who has created it with `PRIMARY KEY (id, from_table)` wants to keep rows of
-several tables that have equal ids. An operator who has created it with `PRIMARY KEY (id)` does not. If the target's
-table does not exist yet, it is created with the longer key, provided that several tables map to it or may do so later.
+several tables that have equal ids. An operator who has created it with `PRIMARY KEY (id)` does not. A table that does
+not exist yet is created with the longer key if several tables map to it, or may do so later.
 """
 
 from __future__ import annotations

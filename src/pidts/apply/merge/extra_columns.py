@@ -11,8 +11,8 @@ the new one is written (see `pidts.reduce.net_changes`). The new row then gets t
 t_2 gets.
 
 The existing row is also removed if it remains from another table: the table was dropped or created again, or its column
-was dropped in a part of the log that was not read. This can happen even if no other table of the same source maps to
-the target table, and even if the target's key distinguishes the tables' rows.
+was dropped in a part of the log that was not read. This can happen even to a target table with only one source table,
+or with a key that distinguishes the tables' rows.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 

@@ -1,7 +1,7 @@
 """Joins the changes of a merged table's members to the log of one table, for the version guard.
 
-A row that moves between two of the tables is an INSERT in one and a DELETE in the other, in either order and with the
-same version:
+If a row moves between two of the tables, the log has an INSERT in one and a DELETE in the other. Both have the same
+version, and may be in either order:
 
     the target has (1, v5) of a        INSERT INTO b (1, v5)   ->  UPDATE (1, v5) of a to (1, v5) of b
                                        DELETE FROM a (1, v5)   ->  nothing: b has the row

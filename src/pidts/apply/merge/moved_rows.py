@@ -8,9 +8,8 @@ of the source may reach the target in two commits, its later half first:
     t_1 catches up     the DELETE must not be applied: it would remove the row of t_2
 
 So the target records which member has got which key. (A member is a source table that maps to this target table.) The
-entry (m, K, x) says that member m got key K at Lsn x, and still has K at the place that m has reached. Entries are
-needed between parts of a batch, and between batches. Within one part, `pidts.reduce.net_changes` sees both halves of a
-move.
+entry (m, K, x) says: member m got key K at Lsn x, and still has it at the place that m has reached. Entries are needed
+between parts of a batch, and between batches. Within one part, `pidts.reduce.net_changes` sees both halves of a move.
 
 A target table is *lagging* while one of its members lags on any worker, before or after the commit. Each commit with
 changes of a lagging table has two steps:
@@ -18,9 +17,9 @@ changes of a lagging table has two steps:
 1. It *looks*: it reads the entries, and drops changes that would take a row from another member. This step is needed
    only if changes may be applied after later changes of other members. There are two such cases: a member catches up,
    or a member begins to lag within the batch. The changes of the latter are applied before those of the other members.
-2. It *notes* keys. If a member has got a key in this part (by an INSERT, or by an UPDATE to this key) and still has it
-   at the part's end, the step adds an entry with the Lsn of that change. If a member does not have a key any more, the
-   step removes the member's own entry of the key.
+2. It *notes* keys. A member may have got a key in this part, by an INSERT or by an UPDATE to this key. If it still has
+   the key at the part's end, the step adds an entry with the Lsn of that change. If a member does not have a key any
+   more, the step removes the member's own entry of the key.
 
 In the first step, all changes of key K in member n in one part have the same fate:
 
@@ -69,8 +68,8 @@ Such an entry says that the target has a row which an earlier attempt has writte
 gets and loses the key in one part, the DELETE is written.
 
 Two alternatives were rejected. If entries had the other rows, each row that moves would be read and written once more.
-If the log of a transaction were read twice, to know in the first part which member has a key in the end, all its keys
-would have to be in memory.
+Or the log of a transaction could be read twice, so that its first part knows which member has a key in the end. Then
+all keys of the transaction would have to be in memory.
 
 **Why the result is right wherever batches are cut.** A row belongs to one shard: two members never have the same key at
 once, except inside a transaction.

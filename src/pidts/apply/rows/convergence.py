@@ -56,9 +56,9 @@ row, whatever the versions. Between zones that have to converge, this rule does 
 Two solutions are possible. In the first, the task that reads a's log writes tombstones into a. But the tasks that write
 to a would have to wait until that task has seen each DELETE. Each new row would cause such a wait, since it finds
 nothing under its key, and the task of the other direction may not even run. The second solution was chosen: the DELETE
-*returns*. If a task removes a row in zone g because of a change of zone a, the task from g to a carries this removal
-back to a. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already;
-otherwise the tombstone of this DELETE would stop row 4 at g. Then g has one of these states:
+*returns*. Suppose that a task removes a row in zone g because of a change of zone a. Then the task from g to a carries
+this removal back to a. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4
+already; otherwise the tombstone of this DELETE would stop row 4 at g. Then g has one of these states:
 
     a row up to version 5      it is removed, and its DELETE returns to a after 4, with the row's version: 4 or later
     a later row                it reaches a, too, and is later than 4
@@ -85,15 +85,14 @@ last DELETE of a key returns:
 (`_with_defaults` in `pidts.apply.prepare`). Its own zone does the same when the schema change arrives there. If the
 target's row kept its value, zones would differ although they have the same version.
 
-**Two writers of one zone.** Between reading a state and writing, neither a program nor a task from another zone may
-change the state, even if the state is "nothing". So sessions are serializable, which locks the gaps between keys.
-Otherwise:
+**Two writers of one zone.** After a task has read a state and before it writes, no program and no other task may change
+the state, even if the state is "nothing". So sessions are serializable, which locks the gaps between keys. Otherwise:
 
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
-**Which tables converge.** A table converges if it has the version column, a primary key that all servers compare by its
-bytes, and no other unique key. With another unique key, a row might take the unique value of another row, which is a
-conflict of two rows. In all other tables, rows that differ are locked (`pidts.apply.locks`).
+**Which tables converge.** A table converges if it has the version column and a primary key that all servers compare by
+its bytes. It must have no other unique key. With another unique key, a row might take the unique value of another row,
+which is a conflict of two rows. In all other tables, rows that differ are locked (`pidts.apply.locks`).
 
 A tombstone is kept for seven days in the meta schema of each zone that a task writes to (`pidts.target.tombstones`). If
 an earlier change of a deleted row arrives later than that, the row may appear again.

@@ -37,18 +37,19 @@ target, so not before `e`. For a missing row this means:
 If a later change of the batch removes the row of a change, that change writes nothing. So it does not matter whether
 its row is missing; only the later change is examined.
 
-**The copy may have read a different row.** At the place `s` in the log, a key may have had one row, and another row
-when the copy reads the key. A row that was loaded into the target ahead of the log may be a different row, too:
+**The copy may have read a different row.** At the place `s` in the log, a key may have one row. Until the copy reads
+the key, it may have got another row. A row that was loaded into the target ahead of the log may be a different row,
+too:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
 So while the table is copied, an update that gives a row another key takes no column from a row that may be a different
-one. A different row is possible at a key that gets a row within the batch, and at a key where the target may be ahead
-of the batch. The update then only deletes the rows at both keys, and the row has to be read at its new key after `e`.
+one. Such a row may be at a key that gets a row within the batch, or at a key at which the target may be ahead of the
+batch. The update then only deletes the rows at both keys, and the row has to be read at its new key after `e`.
 
-A row that was loaded ahead of the log may have been removed from the target again, since a row of an earlier change had
-the same key or unique value. The removed row's chunk is settled and is not read again. So if the target may be ahead, a
-missing row is left to the copy only if the update changes neither its key nor a unique value.
+The target may have lost a row that was loaded ahead of the log, since a row of an earlier change had the same key or
+unique value. The lost row's chunk is settled and is not read again. So if the target may be ahead, the copy gets a
+missing row only if the update changes neither its key nor a unique value.
 
 **If a key would not be read after `e`**, it is recorded (`unread`), and the target's row at this key is removed. Then
 the copy reads the key again (`pidts.batch.copy.rereads`). Until a recorded key is settled, it counts as a key that is
@@ -57,8 +58,8 @@ one place in the log. A missing row takes no unique value on the target, and ano
 change that is in the log. If a key cannot be recorded, the table halts with `partial-row-image`.
 
 **If the target may already have had the change** (`seen_until`), the target's rows are those of a later place in the
-log, until a batch reaches this place. A row that is missing was deleted later, and its changes are dropped. But the
-table halts at two kinds of updates:
+log. This ends when a batch reaches that place. A row that is missing was deleted later, and its changes are dropped.
+But the table halts at two kinds of updates:
 
 1. The update gives the row another key. The target may have the row at its new key, and another row at its old key. Or
    the row is missing at both keys, since an earlier change has deleted the former row at its new key:

@@ -1,8 +1,8 @@
 """Keeps older events from overwriting newer rows: compares the version of the event with that of the target's row.
 
-The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Whether an
-event is applied depends on its version `v`, which is the version of the row that the event writes or deletes, and on
-the target's row or tombstone with the same key:
+The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. An event's
+version `v` is the version of the row that it writes or deletes. Whether the event is applied depends on `v`, and on the
+target's row or tombstone with the same key:
 
     the target has            INSERT, UPDATE                        DELETE
     nothing                   applied                               applied: leaves a tombstone
@@ -17,8 +17,8 @@ the target's row or tombstone with the same key:
                               copied; else ignored
 
 NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
-judged separately. For equal versions, the INSERT counts as an UPDATE. Without the rule for equal versions, either the
-second of two updates in one microsecond would be lost, or a replay of old changes would be visible:
+judged separately. For equal versions, the INSERT counts as an UPDATE. Another rule for equal versions would either lose
+the second of two updates in one microsecond, or make a replay of old changes visible:
 
     first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image
     replay       row r3;  r1→r2 (v5)                 r1 is not r3: ignored. r2→r3: ignored, too. The row stays.

@@ -1,7 +1,7 @@
 """Finds the recorded keys of a copied table that are read again next.
 
-A batch records a key, in the transaction of its rows, if neither the log nor the target has the whole row that got this
-key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk. It is read after the batch, and a later
+If neither the log nor the target has the whole row that got a key, a batch records the key in the transaction of its
+rows (see `pidts.apply.rows.partial_images`). The key is then read like a chunk. It is read after the batch, and a later
 batch, which has the whole log up to the reading, settles it. So a record is a request to read a key. Reading a key once
 too often is harmless. If the row has got another key since then, that key is recorded, too. A crash can come at these
 points:

@@ -7,11 +7,11 @@ batch *settles* the request: then its rows count as copied. This batch starts be
 after it, so it has all changes of the window. A request is read again if its window has a schema change, or is too long
 to be reduced in memory.
 
-**Rows ahead.** Rows that the target does not have are loaded as soon as they are read, in a transaction of their own
-(`pidts.apply.load`), unless a worker has passed `low`. If the target already has a row of a chunk, or one of its unique
-values, the chunk waits (`waiting`). The settling batch reduces its rows together with the log of the window, where each
-change replaces the copied row. In both cases, the settling batch leaves no row that was deleted after it was read, and
-a row that was not changed in the window has the values that were read.
+**Rows ahead.** Rows that the target lacks are loaded as soon as they are read, in a transaction of their own
+(`pidts.apply.load`). This is not possible after a worker has passed `low`. If the target already has a row of a chunk,
+or one of its unique values, the chunk waits (`waiting`). The settling batch reduces its rows together with the log of
+the window, where each change replaces the copied row. In both cases, the settling batch leaves no row that was deleted
+after it was read. A row that was not changed in the window has the values that were read.
 
 Before its request is settled, a loaded row may be *ahead*: it contains a change that no batch has reached yet. Readers
 of the target see rows ahead while a copy is under way. Meanwhile, a batch may write a unique value that a row ahead
