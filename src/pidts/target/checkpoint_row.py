@@ -1,14 +1,14 @@
 """Writes and reads a checkpoint's row, with a digest of its values, so that a row edited by hand is noticed.
 
-Without the digest, this could happen: somebody sets `lsn` of a row to an earlier place. The next batch begins there,
-and the changes after this place are applied a second time. A table without a key then has the inserted rows twice.
+An example of what the digest prevents: somebody sets `lsn` of a row to an earlier place. The next batch begins there,
+and applies the changes after this place a second time. A table without a key then has the inserted rows twice.
 
-The digest is the first member of the JSON in `copy_progress`. An earlier version of this program, without digests,
-reads that JSON and writes it without the digest, or writes an empty text if nothing is copied. A row without a digest
-is accepted if its position agrees with its Lsn.
+The digest is the first member of the JSON in `copy_progress`. An earlier version of PiDTS, which has no digests, reads
+that JSON and writes it without the digest, or writes an empty text if nothing is copied. So a row without a digest is
+accepted if its position agrees with its Lsn.
 
-The second member, `log`, is the checkpoint's log file. It is part of the digested text, so that the earlier version
-accepts the row. That version writes the row without this member, and a row without it is accepted.
+The second member, `log`, is the checkpoint's log file. It is part of the digested text, so an earlier version with
+digests accepts the row. That version writes the row without this member, and a row without it is accepted.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _log_file(text: str) -> tuple[LogFile | None, str]:
 
 
 def _joined(rest: str) -> str:
-    """Returns the rest of a JSON object, with the comma between an earlier member and this rest."""
+    """Returns the rest of a JSON object, after a comma if members are left."""
     return rest if rest == "}" else f", {rest}"
 
 

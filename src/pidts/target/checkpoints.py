@@ -40,8 +40,8 @@ class CheckpointRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._saved: tuple[Checkpoint, tuple[Any, ...]] | None = None
-        """The checkpoint that was saved last, with the values of its columns. They are kept, since the next batch of a
-        run begins with the same object.
+        """The checkpoint that was saved last, with the values of its columns: the next batch of a run begins with the
+        same object.
         """
         self._accepted: dict[tuple[Any, ...], str] = {}
         """The rows that `_places` found last, keyed by their values without the copy progress; each with the reason why
@@ -63,13 +63,13 @@ class CheckpointRecord:
         return _checkpoint(rows[0])
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:  # noqa: ARG002 - no row is advanced
-        """Returns False: this class cannot advance a row, so the caller locks the row, reads it and saves it."""
+        """Returns False: the caller then locks the row, reads it and saves it."""
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Overwrites the row of a checkpoint's worker; fails if the row has another epoch.
 
-        So this method also fails for a run that has not locked the row and was replaced. The condition costs nothing.
+        So the method also fails if the run was replaced and had not locked the row.
         """
         new = checkpoint
         _, matched = self._run(
@@ -149,7 +149,7 @@ class CheckpointRecord:
     def _places(self, task: str, source: str, *, lock: str) -> list[Checkpoint]:
         """Locks all workers' rows, and returns them without copy progress. Reads the whole rows if one of them is new.
 
-        A row is new if no earlier call has read these values. Of the copy progress, the beginning is enough: it
+        A row is new if no earlier call has read these values. The beginning of the copy progress shows this: it
         contains the digest of all values.
         """
         shorter = _COLUMNS.replace("copy_progress", f"LEFT(copy_progress, {_BEGIN})")
@@ -171,8 +171,8 @@ def claimed_rows(
 
     If there are no stored rows, the epoch is one higher than that of `start`.
 
-    Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
-    as altered until the caller saves a new place. Without the mark, if a run ends before its first save, the altered
+    If somebody has altered rows, they are claimed only if `start.altered` says that the caller knows this. They stay
+    marked as altered until the caller saves a new place. Otherwise, if a run ended before its first save, the altered
     place would look like a place that a task has written.
 
     `read` is the epoch that the caller has read: if another run has claimed the rows since, the claim is refused.

@@ -170,8 +170,8 @@ def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
 def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:
     """Returns the generated columns that stay, and whose values the source may have computed again.
 
-    The source does not write the new values to the log. A structure does not contain the expressions, so any generated
-    column may depend on a changed column. For example, `MODIFY a DECIMAL(9,1)` changes `g` if `g` is `a * 2`.
+    For example, `MODIFY a DECIMAL(9,1)` changes `g` if `g` is `a * 2`. The source does not write the new values to the
+    log. A structure does not contain the expressions, so any generated column may depend on a changed column.
     """
     kept = difference(statement, before, after).kept
     if not any(_changes_values(old.type, new.type) for old, new in kept if not new.generated):
@@ -197,9 +197,9 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
 def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
     """Returns the old names of columns that keep fewer digits of a second than before, with the new number.
 
-    MariaDB cuts off the digits beyond this number, and MySQL rounds; each of them can be configured to do what the
-    other does. PostgreSQL rounds halves before the year 2000 in the other direction. So only rows that lose no digit
-    are sure to get the same values on source and target.
+    MariaDB cuts off further digits, and MySQL rounds; either can be configured to do what the other does. PostgreSQL
+    rounds halves before the year 2000 in the other direction. So only rows that lose no digit surely get the same
+    values on source and target.
     """
     kept = difference(statement, before, after).kept
     return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]
@@ -280,7 +280,7 @@ def refuse_unfillable(
 def left_out(statement: Statement) -> tuple[str, ...]:
     """Returns a note on each foreign key and check of a statement.
 
-    A task does not create foreign keys and checks on the target, since the source has checked the rows.
+    A task creates neither on the target, since the source has checked the rows.
     """
     match statement:
         case CreateTable(constraints=actions) | AlterTable(actions=actions):

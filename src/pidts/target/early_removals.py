@@ -26,14 +26,15 @@ _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
 _MOST_AHEAD_SECONDS = 86_400 * 366
-"""If the source's clock is ahead, a removal is recorded before its time, but at most this number of seconds before."""
+"""How far, in seconds, the time of a removal may be after the time of its record: the source's clock may be ahead."""
 _COLUMNS = "row_key, task, source, removed_at, noted_at"
 
 
 def _early_removal(table: TableName, key: str, task: str, source: str, removed: Any, noted: Any) -> EarlyRemoval:
     """Returns the early removal in a row of the record. Raises if somebody has changed one of the row's times.
 
-    With a time that is too early, an INSERT would count as later than the removal, and the removed row would come back.
+    If a changed time were too early, an INSERT would count as later than the removal, and the removed row would come
+    back.
     """
     at, noted_at = int(removed), int(noted)
     with reading_record(
@@ -53,9 +54,10 @@ def _early_removal(table: TableName, key: str, task: str, source: str, removed: 
 def _recorded_time(at: int, now: int) -> int:
     """Returns the time to record for a removal at the time `at` of its source; 0 if the time is not known.
 
-    The time of a change is too early if another server's log was replayed into the source's log. If the source's clock
-    is more than a year ahead, the time counts as unknown: then each INSERT of the row counts as earlier. As a record,
-    such a time could not be distinguished from one that somebody has written by hand.
+    If another server's log was replayed into the source's log, the time of a change is too early: then the present time
+    is recorded. If the source's clock is more than a year ahead, the time counts as unknown, and each INSERT of the row
+    counts as earlier. Such a time is not recorded, since it could not be distinguished from one that somebody has
+    written by hand.
     """
     return 0 if at > now + _MOST_AHEAD_SECONDS else at and max(at, now)
 
@@ -145,8 +147,8 @@ class EarlyRemovalRecord:
 
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
-        # No index contains the times of removals. If there are many early removals, only some of them are read, and the
-        # others count as recent. Removals whose times somebody has changed (`_early_removal`) also count as recent.
+        # No index contains the times of removals. If there are many early removals, only some are read, and the others
+        # count as recent. A removal also counts as recent if somebody has changed its time (`_early_removal`).
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at < noted_at THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at, noted_at FROM pidts_meta.early_removal "

@@ -2,9 +2,9 @@
 
 A record only executes statements of one session; its caller begins and commits transactions.
 
-Halts only inform operators and commands. Ddl commands decide: an operator *gives* a ddl command, and the transaction
-that begins the journal of its change *takes* it. So after a restart it is known whether the journal contains the change
-as the ddl command wants it.
+Halts only inform operators and commands. A ddl command decides what happens: an operator *gives* it, and the
+transaction that begins the journal of its change *takes* it. So after a restart it is known whether the journal
+contains the change as the ddl command wants it.
 """
 
 from __future__ import annotations
@@ -370,7 +370,10 @@ class CutoverRecord:
         self._structures = Rows(run, "switch_structure", "task", "table_schema", "table_name")
 
     def read(self, task: str) -> Cutover | None:
-        """Returns the cutover of a task; None if none has begun, or if an earlier version created the meta tables."""
+        """Returns the cutover of a task; None if none has begun.
+
+        The meta tables of an earlier version lack cutovers: then it also returns None.
+        """
         if not self._run(CUTOVER_EXISTS, ())[0]:
             return None
         rows = self._rows.read("about", task)
@@ -379,8 +382,8 @@ class CutoverRecord:
     def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
         """Saves `after` if the record is `before`; returns whether `after` is saved.
 
-        An UPDATE or DELETE names the text that was just read. So the statement finds no row if another session has
-        committed another text since. An INSERT fails if another session has inserted a record.
+        An UPDATE or DELETE names the text that was just read. If another session has committed another text since, the
+        statement finds no row. An INSERT fails if another session has inserted a record.
         """
         rows = self._rows.read("about", task)
         # The texts are compared, since a record that was read has its constraints in the order of their kinds.

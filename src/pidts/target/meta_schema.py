@@ -1,7 +1,7 @@
 """Puts PiDTS's own tables into a schema other than `pidts_meta`, if a task asks for one.
 
-All statements are written with the name `pidts_meta`, and this module replaces this name, but not in
-quoted names, which are names of users' objects.
+All statements are written with the name `pidts_meta`, and this module replaces this name. It leaves quoted names alone,
+since they are names of users' objects.
 """
 
 from __future__ import annotations

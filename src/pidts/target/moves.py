@@ -30,7 +30,7 @@ class MoveRecord:
         return bool(self._run(one, (task, source, target_table.schema, target_table.name))[0])
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[MovedKey]:
-        """Returns the moved keys among `keys`. Usually the table has no moved keys, and one query shows that."""
+        """Returns the moved keys among `keys`. Usually one query shows that the table has none."""
         if not keys or not self.any(task, source, target_table):
             return []
         place = (task, source, target_table.schema, target_table.name)

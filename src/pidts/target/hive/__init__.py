@@ -1,7 +1,7 @@
 """Hive tables as a target: a warehouse of Iceberg tables, whose states are published to a Hive metastore.
 
-The warehouse decides what a table contains. A published table is a complete state of the warehouse's table at one Lsn,
-in files that Hive and Spark can read directly.
+Tasks write to the warehouse. A published table is a complete state of the warehouse's table at one Lsn, in files that
+Hive and Spark can read directly.
 """
 
 from __future__ import annotations

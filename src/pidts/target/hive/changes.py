@@ -16,8 +16,8 @@ removes the waiting files.
 
 Crash points:
 
-1. before COMMIT: there are files that no record names. A publication removes them under the database's lock. All
-   waiting files are written under this lock, so a file without a record belongs to a transaction that has ended.
+1. before COMMIT: there are files that no record names. A publication removes them under the database's lock. Waiting
+   files are also written under this lock, so a file without a record belongs to a transaction that has ended.
 2. after COMMIT: files, records and rows are all there.
 """
 
@@ -45,7 +45,7 @@ from pidts.target.iceberg.files import make_durable
 
 _TYPES = {"string": pa.string(), "timestamp": pa.timestamp("us")}
 _FILE_BYTES = 32 << 20
-"""If the changes of the open transaction have more bytes than this, a file is written before the transaction ends."""
+"""If the open transaction's changes have more bytes than this, a file is written before the transaction ends."""
 _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
 _SECOND = 1_000_000
 

@@ -66,7 +66,7 @@ def change_refusals(tables: Sequence[Table]) -> dict[TableName, str]:
 def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
     """Returns the tables that cannot be published, with the reasons.
 
-    Of several tables with the same name in lower case, the first can be published.
+    If several tables have the same name in lower case, only the first can be published.
     """
     found, owners = {}, dict[tuple[str, str], TableName]()
     for table in tables:

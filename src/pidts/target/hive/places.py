@@ -55,10 +55,10 @@ def folder_of(location: str) -> str:
 def roots_of(connection: CatalogConnection, name: str) -> list[str]:
     """Returns the folders of all published tables of one kind; each meta schema has its own.
 
-    The first folder is for tables that are published from now on. A second folder was used before the warehouse had the
-    setting `files`.
+    The first folder is for tables that are published from now on. If there is a second folder, it was used before the
+    warehouse had the setting `files`.
 
-    Several warehouses may have the same `files`. In a store, each has folders of its own: a publication removes the
+    Several warehouses may have the same `files`. In a store, each has its own folders: a publication removes the
     folders that its records do not name.
     """
     here = f"{connection.warehouse}/{name}/{connection.meta_schema}"

@@ -1,4 +1,4 @@
-"""Records which state of each table is published. The records are in the warehouse and follow the metastore.
+"""Records, in the warehouse, which state of each table is published.
 
 `folder` is the folder that the metastore named when it was last asked. `next` is a folder that the metastore may name
 by now: it is recorded before the metastore is asked to switch to it. A reader that begins now sees one of these two
@@ -40,7 +40,7 @@ class Publication:
     lsn: str = ""
     """The Lsn of the published state; with several sources, the Lsns in their logs."""
     read_at: float = 0.0
-    """The last time at which this state was read from the warehouse as the newest one, in seconds since 1970."""
+    """The last time, in seconds since 1970, at which this state was the newest one in the warehouse."""
     problem: str = ""
     """The reason why the next state is not published."""
 
@@ -83,7 +83,7 @@ class PublicationRecord:
             self._rows.remove(task, table.schema, table.name)
 
     def forget(self, folder: str) -> None:
-        """Forgets since when no publication has named this folder."""
+        """Removes the record that no publication names this folder."""
         with self._connection.transaction():
             self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
 

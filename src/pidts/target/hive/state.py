@@ -10,8 +10,8 @@
 
 ORC was tried, too, but Hive fails on pyarrow's ORC files if they have a time before 1970 with fractions of a second.
 
-A file of the state is made from one data file of the warehouse. The file's name is computed from the data file's name,
-its removed rows, and the current names and types of the columns. If the previous state has a file of the same name, its
+Each file of the state is made from one data file of the warehouse. Its name is computed from the data file's name, its
+removed rows, and the current names and types of the columns. So if the previous state has a file of the same name, its
 contents are the same. Then the new folder gets a hard link to that file, and nothing is written. In an object store,
 the store copies the file.
 """

@@ -34,8 +34,8 @@ class IcebergTarget:
     """The place in an object store for the files of new tables, `s3://bucket/folder`; empty: the warehouse."""
 
     piece_rows: ClassVar[int] = 200_000
-    """The fewest rows of a copy that are worth a commit: each commit writes several files and waits until they are
-    durable, however few rows it has. Small data files also have to be merged later.
+    """The smallest number of rows of a copy for which a commit is worthwhile. Each commit writes several files and
+    waits until they are durable, however few rows it has. Small data files also have to be merged later.
     """
     buffers_rows: ClassVar[bool] = True
 

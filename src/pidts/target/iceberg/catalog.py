@@ -122,8 +122,8 @@ class Catalog:
     def remove_files(self) -> None:
         """Removes the files that the committed transaction no longer needs.
 
-        After a crash some of these files remain, but nobody reads them. After an error the remaining files are left:
-        with a store that does not answer, the run would wait for each of them.
+        After a crash some of these files remain, but nobody reads them. After an error, no further file is removed: if
+        the store does not answer, the run would wait for each of them.
         """
         with suppress(PidtsError):
             while self._unlinked:
@@ -143,9 +143,9 @@ class Catalog:
     def _retire(self, new: TableMetadata, paths: Iterable[str]) -> None:
         """Records files that the table no longer needs, and marks for removal those that were recorded long ago.
 
-        A file that a snapshot of the table may need stays, whatever its age: snapshots may have tags, and schema
-        changes do not expire snapshots. Files that the catalog of a server needs stay, too: that catalog may have an
-        earlier state of the table.
+        If a snapshot of the table may need a file, the file stays, whatever its age: snapshots may have tags, and
+        schema changes do not expire snapshots. A file also stays if the catalog of a server needs it: that catalog may
+        have an earlier state of the table.
         """
         now = int(time.time())
         for path in paths:
@@ -186,7 +186,7 @@ class Catalog:
 def _sequence_of(path: str) -> int:
     """Returns the sequence number for which a file was written; 0 for a file of another program.
 
-    The number of a loaded chunk may be lower than that of the snapshot which contains it, but never higher.
+    The number of a loaded chunk's file is never higher than that of the snapshot which contains it.
     """
     number = name_of(path).partition("-")[0]
     return int(number) if number.isdecimal() and len(number) >= _DIGITS else 0

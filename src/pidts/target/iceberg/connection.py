@@ -4,9 +4,9 @@ The catalog's tables and PiDTS's own records are in the same database. So one CO
 tables current, together with the checkpoint.
 
 SQLite has one writer at a time. A transaction locks the database with its first statement that writes. Until then, each
-statement sees everything that was committed before the statement began. Locks of checkpoints are locks of files next to
-the database (`flock`). Many processes can share such a lock, and the operating system releases a lock when its process
-ends. Order of locking: a checkpoint's lock first, the database's lock later.
+statement sees everything that was committed before the statement began. A checkpoint's lock is the lock of a file next
+to the database (`flock`). Processes can share such a lock, and the operating system releases it when its process ends.
+A transaction takes the checkpoint's lock first, and the database's lock later.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class CatalogConnection:
     def locked(self, *name: object, everywhere: bool = False) -> Iterator[int]:
         """Holds a named lock until the block is left; yields its descriptor.
 
-        If this process dies before the block is left, a process that has inherited the descriptor keeps the lock.
-        Each meta schema has its own lock of this name; with `everywhere`, all meta schemas have the same lock.
+        If this process dies in the block, a process that has inherited the descriptor keeps the lock. Each meta schema
+        has its own lock of this name; with `everywhere`, all meta schemas have the same lock.
         """
         descriptor = self._open_lock(name, everywhere=everywhere)
         try:
@@ -305,7 +305,10 @@ def _take(descriptor: int, kind: int, name: Sequence[object]) -> None:
 
 
 def _release(descriptor: int) -> None:
-    """Unlocks the file before closing it: a process forked meanwhile has the descriptor, and would keep the lock."""
+    """Unlocks the file, then closes it.
+
+    A process that was forked meanwhile also has the descriptor, and would keep the lock.
+    """
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 

@@ -1,7 +1,7 @@
 """Converts a column's values to another type as the source's ALTER does, if the result is certain.
 
 The source does not write the converted values to its log. If they depend on the source's arithmetic, time zone or
-modes, no values are returned, and the schema change halts.
+modes, this module returns no values, and the schema change halts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The files of a warehouse. A file is written once, is flushed to disk before anything names it, and never changes.
 
-Since files never change, their content can be cached. All sessions of the process share the caches below, which are
-bounded.
+So their content can be cached. All sessions of the process share the caches below, which have limited sizes.
 
 A file is on this machine (`file://`) or in an object store (`s3://`). A store shows an object only after the whole
 object was sent. When it has confirmed an object, the object is durable, and every later read finds it.
@@ -312,7 +311,7 @@ def _parquet(uri: str) -> pq.ParquetFile:
 
 
 def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int] | None = None) -> pa.Table:
-    """Reads some columns, found by their ids, with the table's current types; NULL if the file lacks the column.
+    """Reads columns by their ids, with the table's current types; a column that the file lacks is NULL.
 
     `groups` are the row groups to read; None: all. The columns keep their ids, so that the rows can be written again.
     """
@@ -349,7 +348,7 @@ def key_columns(uri: str, fields: Mapping[int, pa.Field]) -> pa.Table:
 def ascending(uri: str, number: int, column: pa.ChunkedArray) -> np.ndarray | None:
     """Returns a column of a file as numbers if it has whole numbers in ascending order; otherwise None.
 
-    A value in such a column is found without reading each row. The product sorts its files by the table's key.
+    In such a column, a value is found without reading each row. PiDTS sorts its files by the table's key.
     """
     if not pa.types.is_integer(column.type) or column.null_count or column.num_chunks != 1:
         return None

@@ -3,11 +3,11 @@
 A metastore changes one table at a time, so readers may see some tables of a publication before others. New tables and
 new states come first and removals last, so a table that was renamed has both names for a moment.
 
-Each change names the metadata file that it expects (`expected_parameter_key`). Hive 2.3.10, 3.1.4, 4 and later refuse
-the change if the table has another metadata file by then; earlier versions ignore this.
+Each change names the metadata file that it expects (`expected_parameter_key`). If the table has another metadata file
+by then, Hive 2.3.10, 3.1.4, 4 and later refuse the change; earlier versions do not check this.
 
-The metastore shows the columns that the table had when it was created, or some later columns: a metastore may refuse to
-change them. Readers of Iceberg tables take the columns from the metadata file.
+The metastore may show earlier columns of the table, since a metastore may refuse to change columns. Readers of Iceberg
+tables take the columns from the metadata file.
 """
 
 from __future__ import annotations
@@ -175,9 +175,9 @@ def _replace(client: Any, table: Any, move: CatalogUpdate) -> None:
 
 
 def _remove(client: Any, table: Any, move: CatalogUpdate) -> None:
-    """Removes a table; its files stay. Before that, it gets a name that only this removal uses.
+    """Removes a table; its files stay. Before that, the table gets a name that only this removal uses.
 
-    Because of the new name, a removal that the metastore completes late never removes a new table of the old name.
+    So if the metastore completes the removal late, it never removes a new table of the old name.
     """
     before = _location(table)
     table.tableName = _aside(before)

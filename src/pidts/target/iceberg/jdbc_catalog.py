@@ -1,8 +1,8 @@
 """A JDBC catalog of Iceberg in a database of PostgreSQL, MySQL or MariaDB.
 
 Each table has one row, with its metadata file. All changes of one call are one transaction, so readers see all tables
-of a publication or none. The transaction first locks the rows of its tables. So it waits if the server is still
-executing the transaction of an earlier publisher, and sees the outcome. Each statement names the metadata file that it
+of a publication or none. The transaction first locks the rows of its tables. If the server is still executing the
+transaction of an earlier publisher, this lock waits for its outcome. Each statement names the metadata file that it
 replaces.
 """
 
@@ -64,7 +64,7 @@ class JdbcCatalog(ABC):
 
     kind: ClassVar[str]
     ignoring: ClassVar[str]
-    """The end of an INSERT: with it, the statement does nothing if the row exists."""
+    """The end of an INSERT that does nothing if the row exists."""
     tables: ClassVar[str]
     """A query that counts how many of the catalog's own tables exist."""
     undoes_ddl: ClassVar[bool] = True

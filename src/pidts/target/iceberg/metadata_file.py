@@ -123,7 +123,7 @@ class MetadataFile:
     def may_hold(self, entry: ManifestEntry, column: str, least: object, most: object) -> bool:
         """Whether a file may have values of a column from `least` to `most`.
 
-        The bounds that a file gives for texts are cut off, so they are not used.
+        A file gives only the beginnings of texts as bounds, so these are not used.
         """
         number = self.fields[column][0]
         kind: IcebergType = self.metadata.schema().find_type(number)
@@ -148,7 +148,7 @@ class MetadataFile:
 def in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns row numbers as one sorted array, each number once.
 
-    The parts are already sorted, so a sort only merges them; `np.unique` would hash every number, which is slower.
+    The parts are sorted, so sorting only merges them. `np.unique` would hash every number, which is slower.
     """
     if len(parts) == 1:
         found = parts[0]

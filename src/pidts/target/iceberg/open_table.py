@@ -1,8 +1,4 @@
-"""A table during a transaction that writes to it, as this transaction sees it.
-
-The transaction sees the rows of the committed files, except those that it has removed, and the rows that it has
-written.
-"""
+"""A table as the transaction that writes to it sees it: the committed rows that it keeps, and its own rows."""
 
 from __future__ import annotations
 
@@ -32,8 +28,8 @@ OnUnreal = Callable[[Table, str, int], None]
 _NONE = np.arange(0)
 
 Side = tuple[Callable[[list[str], np.ndarray], pa.Table], pa.Table, np.ndarray]
-"""Rows of a file or of a written part: a function that reads columns of rows by their numbers; some columns of the
-rows; the rows' numbers.
+"""Some rows of a file or of a written part: a function that reads columns of rows by the rows' numbers; the columns
+that were already read; the rows' numbers.
 """
 
 
@@ -59,7 +55,7 @@ class OpenTable:
         self.removed: dict[str, list[np.ndarray]] = {}
         """The numbers of the rows that the transaction has removed, keyed by the path of their committed file."""
         self.dropped: set[str] = set()
-        """The committed files whose rows are all removed, or are in `written` now."""
+        """The committed files of which each row is removed, or is in `written` now."""
         self._dead: Positions = {}
         self.prepared: list[DataFile] = []
         """Data files that this transaction has already written; their rows are not read before the transaction ends."""
@@ -129,10 +125,10 @@ class OpenTable:
         self.prepared, self.loaded = [], []
 
     def rebased(self, base: MetadataFile) -> OpenTable:
-        """Returns a table with these loaded rows that builds on another snapshot of the same structure.
+        """Returns the table with these loaded rows, on top of another snapshot of the same structure.
 
-        Raises if a row that the other snapshot has gained has the same key as one of these rows. If the transaction has
-        removed all rows, it also removes the rows of the other snapshot.
+        Raises if the other snapshot has gained a row with the key of one of these rows. If the transaction has removed
+        all rows, it also removes the rows of the other snapshot.
         """
         table = OpenTable(base, self._on_unreal)
         if self._is_cleared:
@@ -227,8 +223,7 @@ class OpenTable:
         """Yields the rows as `Side`s.
 
         There is one `Side` for each committed file, and one for each part that the open transaction has written. With
-        `keys`, only files and parts with rows of these keys count. A side contains the rows' numbers, the columns
-        `names` of these rows, and a function that reads more columns of the same rows.
+        `keys`, the sides have only rows with these keys. The columns that are already read are `names`.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:
@@ -269,7 +264,7 @@ class OpenTable:
     ) -> np.ndarray:
         """Returns the numbers of the rows of a sorted file that may be among the next `limit` rows above a bound.
 
-        Only the first column is sure to be sorted, so all rows with the same value in it are returned together.
+        Only the first column is certainly sorted, so all rows with the same value in it are returned together.
         """
         start, size = int(np.searchsorted(first, first.dtype.type(bound[0].as_py()))), limit
         while True:
@@ -387,7 +382,10 @@ class OpenTable:
         self._on_unreal(table, column, count)
 
     def _whole(self, table: Table, rows: pa.Table, old: pa.Table | None) -> pa.Table:
-        """Returns rows with all columns: a column that the writer does not name keeps its value or gets its default."""
+        """Returns rows with all columns.
+
+        If the writer does not name a column, it keeps its value or gets its default.
+        """
         given = self._encoded(table, rows)
         columns, fields = [], []
         places = None

@@ -1,7 +1,7 @@
 """One publication: the tables of a warehouse get into the catalog of a server.
 
-The warehouse's own catalog stays the only one to which rows, checkpoints and schema changes are committed. A server's
-catalog names metadata files that the warehouse's catalog has named before; no file is copied. A publication
+Rows, checkpoints and schema changes are committed to the warehouse's own catalog only. A server's catalog names
+metadata files that the warehouse's catalog has named before; no file is copied. A publication
 
 1. chooses the tables whose state in the warehouse differs from the published one, all at the same moment, and records
    the next state of each;
@@ -17,9 +17,9 @@ The state after an interruption:
   both. The next publication repeats step 2: a table that already has its next state needs nothing.
 - after 2: the server has all next states. The next publication repeats step 2, and finds nothing to change.
 
-The record protects both states from the removal of files (`server_record.py`): the former one until step 3, the next
-one from step 1 on. Step 1 holds the lock of the warehouse's database, so the next states are current when they are
-recorded, and their files exist.
+The record protects the files of both states from removal (`server_record.py`): those of the former state until step 3,
+those of the next state from step 1 on. Step 1 holds the lock of the warehouse's database. So the next states are
+current when they are recorded, and their files exist.
 
 If the server has neither the former nor the next state of a table, another program has changed the table on the server.
 Then nothing is overwritten: the table stays as it is, the record keeps both states and the reason, and each publication
@@ -29,9 +29,9 @@ One process at a time publishes to a server from a warehouse: this process holds
 call of a killed process late:
 
 - a replacement or a removal names the former state. So a late call can succeed only before the next publication changes
-  the table. Such a call does no harm, since that publication repeats step 2, with the same change.
+  the table. It does no harm: that publication repeats step 2, with the same change.
 - a creation is refused if the table exists. If it arrives after later publications have created and removed the table,
-  the server's catalog has a table that is no longer published. An operator removes it.
+  the server's catalog has a table that is no longer published. An operator has to remove it.
 """
 
 from __future__ import annotations
@@ -135,6 +135,5 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
             else:
                 if problem != entry.problem:
                     _log.warning("a table is not published", table=str(name), place=place, why=problem)
-                # An entry without a former state has no next state either: the server's answer shows that the server
-                # does not have it.
+                # An entry without a former state gets no next state either: by its answer, the server does not have it.
                 record.put(place, name, replace(entry, next=entry.next if entry.metadata else "", problem=problem))

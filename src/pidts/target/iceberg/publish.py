@@ -8,8 +8,8 @@ Crash points, and what holds after each:
 3. at COMMIT: SQLite commits the whole transaction or nothing of it. The caller reads its checkpoint to find out which.
 4. after COMMIT: the snapshot is there, with the checkpoint.
 
-Files that the current snapshot does not need are kept for `KEPT_SECONDS`, for readers that began with an earlier
-snapshot. They are kept longer while the table's metadata names an earlier snapshot that needs them.
+If the current snapshot does not need a file, the file is kept for `KEPT_SECONDS`, for readers that began with an
+earlier snapshot. It is kept longer as long as the table's metadata names an earlier snapshot that needs it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ SMALL_BYTES = 16 << 20
 _LOADED_SMALL_FILES, _LOADED_SMALL_BYTES = 64, 2 << 20
 """These replace SMALL_FILES and SMALL_BYTES while rows are loaded: most files of a copy are merged after the copy."""
 MERGED_BYTES = 64 << 20
-"""The largest size in bytes of the small files that one transaction rewrites. More would let other transactions wait
-for too long.
-"""
+"""The largest size in bytes of the small files that one transaction rewrites. With more, others would wait too long."""
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
 """A data file is rewritten if more than this share of its rows are removed."""
@@ -92,7 +90,7 @@ class NewMetadata:
     """Files that the table no longer needs."""
     is_branched: bool = False
     """Whether the history of snapshots has branches: another program has committed to a branch, or has gone back to an
-    earlier snapshot. Then a file that some snapshot no longer needed may be needed again by a later one.
+    earlier snapshot. Then a later snapshot may need a file that an earlier one did not need any more.
     """
 
 

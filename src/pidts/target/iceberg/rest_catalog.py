@@ -6,18 +6,18 @@ loses the snapshots that the warehouse has expired. A property names the metadat
 name is computed from this file's path points to the file's current snapshot.
 
 A commit requires that the tag of the former metadata file still exists, and that the table's snapshot, schema and
-identity have not changed. It removes the tag. So it fails if another program has changed the table. It also fails if a
-publisher was killed and the server completes its commit late. (A table without rows has no tag: there, a late commit
-fails only if the schema has changed.)
+identity have not changed. The commit removes the tag. So a commit fails if another program has changed the table, or if
+it comes late: a publisher was killed, and the server completes its commit after a later one. (A table without rows has
+no tag: there, a late commit fails only if the schema has changed.)
 
 A new table is registered from a copy of the metadata file, which already has the property and the tag. The copy names
 no earlier metadata files: servers may remove the earlier files that a table names, and the warehouse needs its own
 files.
 
-A commit cannot lead to some states: the name now belongs to another table, or the table has returned to an earlier
+Two states cannot be reached by a commit: the name now belongs to another table, or the table has returned to an earlier
 schema. Then the table is removed and registered anew. A server does not check the state of a table that it removes, so
-a removal comes directly after the state was read. If a server completes the removal of a killed publisher late, a new
-table of this name is missing until its next change.
+a removal comes directly after the state was read. If a publisher was killed and the server completes its removal late,
+a new table of this name is missing until its next change.
 
 A server changes one table at a time. Removals come first, since servers may refuse a second table with the same files.
 So a table that was renamed is missing for a moment.
@@ -187,7 +187,7 @@ def _table(client: _Client, name: TableName) -> Table | None:
 
 
 def _shown(table: Table) -> str:
-    """Returns the warehouse's metadata file that has the same state as a table at the server.
+    """Returns the warehouse's metadata file with the state of a table at the server.
 
     If there is none, returns the table's own metadata file.
     """

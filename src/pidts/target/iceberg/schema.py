@@ -59,8 +59,7 @@ Structures = Mapping[TableName, Table | None]
 
 _log = structlog.get_logger(__name__)
 _UNREAL = frozenset({Kind.DATE, Kind.DATETIME})
-"""Kinds of columns in which NULL may stand for a zero or partial date, even if the column becomes NOT NULL.
-"""
+"""Kinds of columns in which NULL may stand for a zero or partial date, even after the column has become NOT NULL."""
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),
     pa.int32(): IntegerType(),
@@ -360,8 +359,8 @@ def _stored(table: OpenTable, name: str) -> pa.Array:
 def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
     """Returns the default of a new column for the existing rows. The current time becomes the source's time, in UTC.
 
-    The function refuses a default whose value only the source knows. For example, the default of a TIMESTAMP depends on
-    a session's time zone.
+    Refuses a default whose value only the source knows. For example, the default of a TIMESTAMP depends on a session's
+    time zone.
     """
     goal = stored_type(column.type)
     if isinstance(parse_default(column.default), CurrentTime) and pa.types.is_timestamp(goal):
@@ -372,7 +371,7 @@ def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
 
 
 def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
-    """Halts if the source, without strict mode, may have changed values of a column in a way that is not in the log."""
+    """Halts if the source, without strict mode, may have changed values of a column, which the log does not show."""
     may_be_unreal = {old.type.kind, new.type.kind} <= _UNREAL
     if old.nullable and not new.nullable and not may_be_unreal and _stored(table, old.name).null_count:
         raise _refusal(table, old.name)  # depending on the type, the source now has 0, '' or the current time

@@ -49,9 +49,9 @@ class ServerCatalog(Protocol):
     def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
         """Brings the tables to their next states; returns the tables that were left as they are, each with the reason.
 
-        A table is changed by a single action of the server. The action takes effect only if the table is still in the
-        state for which `step` has chosen it. If the method raises, some tables may have been changed, and the server
-        may still change others.
+        One action of the server changes a table. The action takes effect only if the table is still in the state for
+        which `step` has chosen it. If the method raises, some tables may have been changed, and the server may still
+        change others.
         """
         ...
 

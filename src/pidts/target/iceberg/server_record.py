@@ -1,10 +1,8 @@
 """Records which metadata file of each table is in the catalog of a server.
 
-The warehouse's own catalog is ahead of the server's. The files that the server's state needs must not be removed
-meanwhile: the metadata files that these records name, and the files of their snapshots.
-
-The records are shared by all tasks of a warehouse, whatever their meta schemas: a commit of any of them may remove
-files.
+The warehouse's own catalog is ahead of the server's. Meanwhile, the files that the server's state needs must not be
+removed: the metadata files that these records name, and the files of their snapshots. All tasks of a warehouse share
+the records, whatever their meta schemas: a commit of any task may remove files.
 """
 
 from __future__ import annotations
@@ -125,7 +123,7 @@ class ServerRecord:
         return self._named("") - {"", DROPPED}
 
     def _named(self, start: str) -> set[str]:
-        """Returns `metadata` and `next` of each entry in which one of them begins with this text."""
+        """Returns `metadata` and `next` of each entry in which one of the two begins with this text."""
         if not self._exists():
             return set()
         sql = "SELECT metadata, next FROM pidts_server_entry WHERE instr(metadata, %s) = 1 OR instr(next, %s) = 1"
@@ -156,8 +154,7 @@ class ServerRecord:
     def moved(self, place: str, name: TableName, former: Entry) -> None:
         """Records that the server has the table's next state now.
 
-        Readers may have begun with the former state a moment ago. So its files stay for an hour from now on, even if
-        the warehouse has not needed them for a long time.
+        Readers may have begun with the former state a moment ago. So its files stay for an hour from now on.
         """
         with self._connection.transaction():
             self._connection.own_database()

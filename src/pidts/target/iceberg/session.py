@@ -44,7 +44,7 @@ class IcebergSession(CatalogConnection):
         """The tables that the open transaction has only cleared or loaded, without the database's lock."""
 
     def commit(self) -> None:
-        """Writes the files of all changed tables, then commits, then removes old files and old tombstones."""
+        """Writes the files of all changed tables, commits, and then removes old files and old tombstones."""
         self.demand_open()
         for table in self._loading.values():
             prepare(table)
@@ -216,8 +216,8 @@ class IcebergSession(CatalogConnection):
     def _notes(self, table: OpenTable) -> dict[str, str]:
         """Returns the task's place for a snapshot's summary.
 
-        The task's place is the place in the checkpoint that the transaction saves, or else the place in the previous
-        snapshot's summary.
+        This is the place in the checkpoint that the transaction saves, or else the place in the previous snapshot's
+        summary.
         """
         saved = self.meta.checkpoints.saved
         if saved is None:

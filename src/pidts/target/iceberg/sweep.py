@@ -1,10 +1,9 @@
 """Removes files that nothing needs: those of interrupted transactions, and those of dropped tables.
 
-A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. The
-table's metadata means the warehouse's metadata, and the metadata that the catalog of a server names. Other files are
-orphans, and the sweep records them in `pidts_meta.orphan`. A sweep at least a day later removes them if they are still
-not needed. So a file that somebody has begun to read stays for at least a day. No decision depends on the clock of a
-file system.
+A file of a table is *needed* as long as a snapshot in the table's metadata, or the table `retired_file`, names it. The
+metadata are those of the warehouse, and those that the catalog of a server names. Other files are orphans. The sweep
+records them in `pidts_meta.orphan`, and a sweep at least a day later removes them if they are still not needed. So if
+somebody has begun to read a file, it stays for at least a day. No decision depends on the clock of a file system.
 
 Cases that could go wrong, and why they do not:
 
@@ -14,9 +13,9 @@ Cases that could go wrong, and why they do not:
 - *A process writes data files of loaded rows without that lock, and is then frozen for more than a day before its
   COMMIT.* No metadata names its files, so they are removed. When the process wakes up, it locks the database, finds
   that the files are gone, and reads the rows again (`OpenTable.demand_files`).
-- *Another program's transaction is under way.* The names of its own files are unlike those of PiDTS, so these files are
-  not removed. If the transaction names files of PiDTS, it has read their names from the metadata with which it began.
-  The catalog accepts its commit only if that metadata is still current.
+- *Another program's transaction is under way.* Its own files have names unlike those of PiDTS, so these files are not
+  removed. If the transaction names files of PiDTS, it has read their names from the metadata with which it began. The
+  catalog accepts its commit only if that metadata is still current.
 
 Crash points, and what holds after each:
 
@@ -77,7 +76,7 @@ _log = structlog.get_logger(__name__)
 class NeededFiles:
     """The files that a table's metadata names. When another metadata file is added, only what is new in it is read.
 
-    Several paths may lead to one warehouse, through symbolic links. Each table's files are named by the path that its
+    Through symbolic links, several paths may lead to one warehouse. A table's files are named by the path that its
     first commit used.
     """
 
@@ -201,7 +200,7 @@ def _table_folders(session: CatalogConnection) -> list[str]:
 def _sweep_dropped(session: CatalogConnection) -> int:
     """Removes the folders of tables that were dropped long ago; returns how many.
 
-    A local folder is first renamed, so that the lock lasts only a moment.
+    A local folder is first renamed: so the lock is held only for a moment.
     """
     aside = Path(session.warehouse) / LOCKS
     old, _ = session.run(

@@ -38,7 +38,9 @@ class MySqlTarget:
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
-    """Whether sessions lock gaps: if a transaction has found no row of a key, no other session may insert this key."""
+    """Whether sessions lock gaps: if a transaction has found no row with a key, no other session can insert this
+    key.
+    """
 
     piece_rows: ClassVar[int] = 2_500
     buffers_rows: ClassVar[bool] = False
@@ -55,8 +57,8 @@ class MySqlTarget:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
-                # A peer that is not MySQL may never answer, so the login has a limit. After the login, statements may
-                # take long.
+                # If the peer is not MySQL, it may never answer, so the login has a limit. After the login, statements
+                # may take long.
                 read_timeout=self.connect_timeout,
                 # LOCAL_FILES lets `driver.load` answer LOAD DATA LOCAL with a text of PiDTS. The driver's own answer,
                 # which would read the file that the server asks for, stays off.

@@ -1,17 +1,19 @@
 """Finds the target rows that safe mode removes: they have a new row's unique value, but another identity.
 
 The keys 'a' and 'A' are different identities, even if a collation ignores case. If the source and the target have the
-same collation, the source cannot have both rows, so the target's row is an earlier or a later one.
+same collation, the source cannot have both rows at once. So the target's row is from an earlier or a later time.
 
-REPLACE would also remove the colliding rows. But it would also remove the row with the new row's identity, and lose its
-values in columns that only the target has. And two new rows that are equal in a unique key by the target's collation
-would silently become one.
+REPLACE would also remove the colliding rows, but it has two faults. It would remove the row with the new row's
+identity, too, and lose its values in columns that only the target has. And if two new rows were equal in a unique key
+by the target's collation, they would silently become one.
 
 The server compares the values, so two values that are equal by a collation are the same value. If the source has
 another collation, it may have both values in two rows: then only equal bytes are the same value. A NULL in a unique key
-is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because PiDTS
-does not know their values. A key that does not follow from a unique key of the source is left out, too: the source may
-have two rows with the same values. All other collisions stop the task, as they do outside of safe mode.
+is equal to nothing.
+
+Two kinds of keys are left out: keys over expressions or over columns that only the target computes, since PiDTS does
+not know their values; and keys that do not follow from a unique key of the source, since the source may have two rows
+with the same values. All other collisions stop the task, as they do outside of safe mode.
 """
 
 from __future__ import annotations

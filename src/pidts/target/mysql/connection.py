@@ -84,8 +84,8 @@ class MySqlConnection:
                     "pidts.conflict: version needs locks on the gaps between keys, which TiDB does not have",
                     todo="Remove pidts.conflict and pidts.version-column: rows that differ are locked then",
                 )
-            # Under other levels, a read without locks uses a snapshot, and a row may change after the snapshot and
-            # before the row is locked.
+            # Under other levels, a read without locks uses a snapshot: a row may change between the snapshot and the
+            # row's lock.
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
             self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # otherwise a long key list scans the table
@@ -155,7 +155,7 @@ class MySqlConnection:
     def mark(self) -> None:
         """Marks the zone of the open transaction in the log; does nothing without a zone.
 
-        The marker row's value changes each time, since the log does not show an update to the same values. Each
+        The marker row's value changes each time, since the log does not show an update that changes nothing. Each
         connection has its own row, so that transactions do not wait for each other.
         """
         self.demand_open()
@@ -212,9 +212,9 @@ class MySqlConnection:
         return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Queues a statement that changes one row. If the row does not exist, the task stops.
+        """Queues a statement that changes one row, and returns the same as `run` for one changed row.
 
-        Returns what `run` would return for one changed row.
+        If the row does not exist, the task stops.
         """
         self.pipeline.later(self.pipeline.text(self.named(sql), values), check=_demand_one)
         return [], 1

@@ -188,8 +188,8 @@ class Datacenter:
     def remove_old(self, seconds: int, most: int) -> int:
         """Removes at most `most` of the oldest rows, if they are older than `seconds`; returns how many.
 
-        Rows are removed in the order of their ids. The removal ends before the first row that is younger, that a reader
-        has not read, or that is after `transfer_checkpoint`.
+        Rows are removed in the order of their ids, up to the first row that is younger, that a reader has not read, or
+        that is after `transfer_checkpoint`.
         """
         cursors = self._session.rows(f"SELECT MIN(id) FROM {self._readers}")
         done = self._session.rows(f"SELECT MIN(id) FROM {self._checkpoint}")

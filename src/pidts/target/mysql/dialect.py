@@ -92,7 +92,7 @@ def _charset(charset: str | None, collation: str | None, server: TargetServer) -
 def _strictest(charset: str, server: TargetServer) -> str | None:
     """Returns a collation that may replace every other collation of the charset; None if the server has none.
 
-    Values that differ under another collation also differ under this collation, even `a` and `a `.
+    If values differ under another collation, they also differ under this one, even `a` and `a `.
     """
     wanted = (f"{charset}_nopad_bin", f"{charset}_0900_bin", f"{charset}_bin")
     return next((each for each in wanted if each in server.collations), None)

@@ -87,7 +87,7 @@ def sql_literals(connection: Connection[Any], values: Iterable[object]) -> tuple
 
 @contextmanager
 def as_bytes(connection: Connection[Any]) -> Iterator[None]:
-    """In the block, each character of an answer stands for one byte, since some texts of servers are not UTF-8."""
+    """Makes each character of an answer stand for one byte in the block, since some texts of servers are not UTF-8."""
     own = _own(connection)
     encoding, own.encoding = own.encoding, "latin-1"
     try:
@@ -206,8 +206,8 @@ def watch(connection: Connection[Any]) -> None:
 def _without_rows(own: Any) -> StatementResult | None:
     """Reads the answer to a statement without rows, which is one short packet.
 
-    The driver takes five times as long for this answer, and a small batch has several such answers. Returns None, and
-    reads nothing, if the next packet is of another kind, or has not arrived completely: then the driver has to read it.
+    The driver takes five times as long for this answer, and a small batch has several such answers. If the next packet
+    is of another kind, or has not arrived completely, reads nothing and returns None: then the driver has to read it.
     """
     if own._current_timeout != own._read_timeout:  # noqa: SLF001 - the driver sets it when it reads
         return None

@@ -88,9 +88,8 @@ def wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
 def escaped(data: pa.Array, meanings: Iterable[tuple[bytes, bytes]]) -> pa.Array:
     """Returns large binaries with some bytes replaced, in the order of `meanings`.
 
-    If a backslash is replaced, it has to come first, since the replacements of other bytes contain backslashes.
-
-    Each byte is searched for first: a search is far quicker than a replacement that finds nothing.
+    If a backslash is replaced, it has to come first, since the replacements of other bytes contain backslashes. The
+    function first searches for each byte: a search is far quicker than a replacement that finds nothing.
     """
     text = bytes(text_of(data))
     for byte, written in meanings:

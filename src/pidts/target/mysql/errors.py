@@ -139,8 +139,8 @@ _LOG_TODO = (
     "The target's storage engine or its files have failed, and the message does not name the cause. Read the target's "
     "error log, and remove the cause that it names"
 )
-"""The advice for such an error if no full disk is the cause. Waiting might never end: the number 168 means any error
-that the storage engine does not distinguish, such as a damaged file or a missing permission.
+"""The advice for such an error if a full disk is not the cause. Waiting might never end: the number 168 also stands for
+errors such as a damaged file or a missing permission.
 """
 _NO_SPACE = re.compile(r"(?:errno:?|errcode:|got error) (?:28\b|122 .{0,3}Disk quota)", re.IGNORECASE)
 """The operating system's number for a full disk, or for a full quota, in the text of such an error. A storage engine
@@ -260,8 +260,8 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 def refused_row_todo(number: int, text: str, table: str) -> str:
     """Returns the advice to the operator after the server has refused a row of the table with this error or warning.
 
-    `table` is `schema.name`. If the name of the schema or of the table contains a dot, it is not known where the schema
-    ends. Then the advice has no statement, since it might name another table.
+    `table` is `schema.name`. If one of the two names contains a dot, it is not known where the schema ends. Then the
+    advice has no statement, which might name another table.
     """
     schema, _, own_name = table.partition(".")
     by_trigger = number == _SIGNALLED or (number == _NO_SUCH_TABLE and not _is_gone(number, text, table))

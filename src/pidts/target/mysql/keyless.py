@@ -3,9 +3,9 @@
 A row is found by the exact values of all its columns, often without an index. These steps keep the server from reading
 the whole table once for each row, and from comparing each row with many others:
 
-1. The rows with the same numbers in one column (*near* rows) are read and locked. If all near rows of a number have to
-   be removed, they are removed by this number, many numbers in one statement. If each row has a different number in
-   this column, this is true of all rows.
+1. The target's rows with the same number in one column (*near* rows) are read and locked. If all near rows of a number
+   have to be removed, one statement removes them by this number, together with many other numbers. If each row has a
+   different number in this column, step 1 removes all rows.
 2. For many other rows at once, one statement counts how many copies of each the target has.
 3. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
    committed.
@@ -14,7 +14,7 @@ the whole table once for each row, and from comparing each row with many others:
 
 The number of removed rows is checked, in case another application inserts or removes a row between these steps. Step 1
 is left out in three cases: the table has no such column; many rows have the same number; the target's columns have
-different types. Values whose bytes differ are different in step 1, even if the server treats them as equal (`-0.0`,
+different types. In step 1, values are different if their bytes differ, even if the server treats them as equal (`-0.0`,
 other spellings of JSON). Their rows are left to the other steps.
 """
 
@@ -44,9 +44,7 @@ ReadNear: TypeAlias = Callable[[Table, pa.Table, int], pa.Table]
 """Reads and locks rows by their keys. The arguments are the table, the keys and the largest number of rows."""
 
 _ROWS, _SCANNED_ROWS = 100, 400
-"""The largest number of rows of one statement: with an index, and without one, when each statement reads the whole
-table.
-"""
+"""The largest number of rows of one statement: with an index; without one, as each statement reads the whole table."""
 _NUMBERS = 1000
 """How many numbers one statement that removes near rows may have."""
 _CROWD, _FEW_NEAR = 4, 1000
@@ -180,9 +178,8 @@ class CopyRemover:
     def _near(self, rows: pa.Table) -> bytes:
         """Returns a condition that excludes most rows of the table by lists of values.
 
-        Most rows of the table are not in `rows`. The server searches a sorted list, which is much faster than `… OR …`.
-        One list contains the values of the column from `_near_column`. If another column has more different values, its
-        list follows.
+        The server searches a sorted list, which is much faster than `… OR …`. The first list has the values of the
+        column from `_near_column`. If another column has more different values, its list follows.
         """
         near = self._near_column(rows)
         columns = [column for column in self._written if self._is_listed(column, rows)]
@@ -205,8 +202,8 @@ class CopyRemover:
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
         """Returns the number of copies that the target has of each row.
 
-        The place has an alias. Otherwise the column's name would be the whole expression, whose bytes may not be text,
-        and the client could not read the answer.
+        The place has an alias. Otherwise the result's column would have the whole expression as its name, and the
+        client could not read the answer if some bytes of it are not text.
         """
         places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
         sql = (

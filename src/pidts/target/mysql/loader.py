@@ -1,22 +1,22 @@
 """Loads new rows into MySQL and MariaDB: by LOAD DATA LOCAL if the server allows it, else by INSERTs of many rows.
 
 LOCAL turns every error into a warning: the server skips a row that already exists, and cuts off a value that does not
-fit. So the warnings are read. If all of them report duplicates, the chunk counts as not loaded. Any other warning stops
-the task. In both cases the rows are rolled back to a savepoint before anything is committed.
+fit. So the loader reads the warnings. If all of them report duplicates, the chunk counts as not loaded. Any other
+warning stops the task. In both cases the rows are rolled back to a savepoint before anything is committed.
 
 The text is UTF-8 and tab-separated. Each part of the text is made while the server works on the previous part. Some
 values cannot be written directly in the text:
 
 - Bytes are not text, and the server would decode them as characters: they are written as hexadecimal digits.
 - The server would take the digits of a BIT value for its bits, so the number is converted by an expression.
-- If a number's column is not a number on the target, the server would not read its digits as this number. Such a table
-  is written by INSERT.
+- If a column of numbers has another type on the target, the server would not read the digits as this number. Such a
+  table is written by INSERT.
 - A table whose values are nearly as large as a packet is written by INSERT. So is every table of TiDB, which commits in
   the middle of a LOAD DATA.
 - An enum's index 0 is not a label; rows with it are written by INSERT, too.
 
-If all text is ASCII, and a column's charset is not utf8mb4, the text is declared to have no charset. Its bytes are the
-same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.
+If all text is ASCII, and a column's charset is not utf8mb4, the statement declares that the text has no charset. The
+bytes are the same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Loader:
     def _judge(self, prepared: PreparedTable, sent: int, added: int) -> None:
         """Raises `_RowExistsError` if rows were skipped as duplicates, else `Halted`.
 
-        MySQL 5.6 skips duplicates without a warning: if there are no warnings at all, the rows count as duplicates.
+        MySQL 5.6 skips duplicates without a warning. So if there is no warning, the skipped rows count as duplicates.
         """
         said = self._warnings()
         others = [(number, text) for number, text in said if number not in DUPLICATE]
@@ -162,8 +162,8 @@ def _statement(prepared: PreparedTable, rows: pa.Table) -> bytes | None:
 def _is_plain(prepared: PreparedTable, rows: pa.Table) -> bool:
     """Whether the rows can be loaded as bytes, which the server need not convert between charsets.
 
-    This is so if all text has the same bytes in each charset of the table. This saves work only if the charset of some
-    column is not utf8mb4.
+    They can if all text has the same bytes in each charset of the table. The result is False if each charset is
+    utf8mb4, since this would save no work.
     """
     pairs = [(column, prepared.found.column(column.name) or column) for column in prepared.written]
     if any(found.type.kind in _READ_AS_BYTES for _, found in pairs):

@@ -1,8 +1,8 @@
 """Reads a SELECT with many rows: compiled code writes the server's answer directly into Arrow's memory.
 
-The driver makes an object of each value, which takes longer than the server takes to find it. The compiled code expects
-the text form that the source's column has. If the target's column has a different form, `many_rows` returns None, and
-the caller repeats the query through the driver.
+The driver makes an object of each value, which takes longer than the server needs to find the value. The compiled code
+expects the text form that the source's column has. If the target's column has another form, `many_rows` returns None,
+and the caller repeats the query through the driver.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ _COMMENTED = (
     TruncateTable,
 )
 _CHANGES_ROWS = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.ASCII | re.IGNORECASE)
-"""Matches statements that run in a marked transaction. Others, such as CALL, may contain a COMMIT, and only their part
-before the COMMIT would have the mark.
+"""Matches statements that run in a marked transaction. Others, such as CALL, may contain a COMMIT, and what they do
+after it would have no mark.
 """
 _DROP = re.compile(
     r"(?P<head>\s*DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?)(?P<names>[^;/#]+?)\s*;?\s*", re.ASCII | re.IGNORECASE

@@ -99,7 +99,7 @@ class MySqlMeta(SharedRecords):
 class MySqlTombstones(TombstoneRecord):
     """The tombstones of one session on MySQL, MariaDB or TiDB.
 
-    They are queued, so that the server writes them in the round trip of the next statement. They precede the rows and
+    They are queued, so the server writes them in the round trip of the next statement. They come before the rows and
     COMMIT, and after an error the server executes nothing.
     """
 
@@ -150,7 +150,8 @@ class MySqlCheckpoints(CheckpointRecord):
 
         Returns False, and queues nothing, on TiDB: the caller then locks, reads and saves the row.
         """
-        # TiDB evaluates every subquery first, even the one that must fail only if the first statement found no row.
+        # TiDB evaluates every subquery first, even the one that is to fail only if the first statement has found no
+        # row.
         if self._connection.server.tidb:
             return False
         pipeline = self._connection.pipeline
@@ -176,7 +177,7 @@ class MySqlCheckpoints(CheckpointRecord):
     def save(self, new: Checkpoint) -> None:
         """Saves a checkpoint in the open transaction.
 
-        If this transaction has locked the row, the row exists, and the statement is sent without waiting for its
+        If this transaction has locked the row, the row exists. Then the statement is sent without waiting for its
         result.
         """
         if (new.task, new.source, new.worker) in self._connection.locked_checkpoints:

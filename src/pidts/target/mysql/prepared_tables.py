@@ -34,9 +34,11 @@ class PreparedTable:
     """For each written column, its place in the table, and the function that converts the values of a few rows to text.
     """
     is_loose: bool
-    """Whether the target may treat keys as equal that differ on the source, because the target's collation differs."""
+    """Whether the target's collation differs, so that the target may treat keys as equal that differ on the source."""
     is_respelled: bool
-    """Whether the source and the target may treat keys of different texts as equal, by the same collation."""
+    """Whether source and target have the same collation for the key's texts, so that both treat the same keys as
+    equal.
+    """
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
@@ -122,8 +124,8 @@ class PreparedTables:
     def _failing(self, table: Table, guard: str, found: MyTable) -> str:
         """Returns SQL that fails if the server needs its value."""
         if not self._server.tidb:
-            # The type of the value in this subquery influences the type of the IF. NULL does not change the type,
-            # except that MariaDB rounds a FLOAT to six digits. So for floating point numbers the value is a DOUBLE.
+            # The type of the subquery's value influences the type of the IF. NULL does not change it, with one
+            # exception: MariaDB rounds a FLOAT to six digits. So for floating point numbers the value is a DOUBLE.
             either = "0e0" if table.column(guard).type.kind in (Kind.FLOAT, Kind.DOUBLE) else "NULL"
             failing = f"(SELECT {either} UNION ALL SELECT {either})"
             charset = (found.column(guard) or table.column(guard)).type.charset
@@ -133,7 +135,7 @@ class PreparedTables:
 
 
 def _is_looser(column: Column, found: Column | None) -> bool:
-    """Whether the target's column may treat texts as equal that the source's column does not.
+    """Whether the target's column may treat texts as equal that differ in the source's column.
 
     False for a column of another type, such as CHAR for VARCHAR: its values need not have the source's bytes.
     """

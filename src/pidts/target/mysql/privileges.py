@@ -36,7 +36,7 @@ def needed(schemas: Iterable[str], meta_schema: str, *, is_zone: bool) -> Iterat
 
 
 def for_row_events(server: TargetServer, schemas: Iterable[str]) -> Iterator[Privilege]:
-    """Yields the privileges with which many rows are written as row events; none if the server does not execute them.
+    """Yields the privileges for writing many rows as row events; none if the server does not execute row events.
 
     A task runs without them. TRIGGER shows whether a table has triggers, which row events would not fire.
     """
@@ -49,7 +49,7 @@ def for_row_events(server: TargetServer, schemas: Iterable[str]) -> Iterator[Pri
 def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privilege]:
     """Returns the needed privileges that the session lacks.
 
-    Instead of a privilege on a schema, privileges on each of these tables in the schema are enough if the tables exist.
+    In place of a privilege on a schema, privileges on each of its tables in `tables` are enough if these tables exist.
     """
     has = _held(session)
     by_schema: dict[str, list[str]] = {}

@@ -55,8 +55,8 @@ class Reader:
         `only` contains the values that some columns of the rows must have.
 
         `lock` locks the rows that are read, until the transaction ends. `by_key`: the identity is the primary key, and
-        its index has to be used. Otherwise MySQL scans a small table for a long list of keys, and locks all rows that
-        it scans: two workers would wait for each other.
+        its index has to be used. Otherwise MySQL would scan a small table for a long list of keys, and lock all rows
+        that it scans: two workers would wait for each other.
         """
         order = f" ORDER BY {', '.join(self._identity)}" if self._identity else ""
         lockable = " FOR UPDATE" if lock else ""
@@ -87,7 +87,7 @@ class Reader:
     def compared(self, keys: pa.Table, collations: Mapping[str, str]) -> pa.Table:
         """Returns keys with each text replaced by a digest of its weights under the column's collation.
 
-        The query's derived table has the collations of the table's columns, but none of the table's rows.
+        The query reads none of the table's rows: its derived table only has the collations of the table's columns.
         """
         texts = [name for name in self._table.identity if self._table.column(name).type.is_text]
         forms = ", ".join(_form(identifier(name), collations.get(name, "")) for name in texts)
@@ -107,8 +107,7 @@ class Reader:
     def equal_keys(self, keys: pa.Table, others: pa.Table) -> list[int]:
         """Returns the places at which `keys` and `others` are equal by the columns' collations.
 
-        The comparison is not in the WHERE clause, which servers evaluate before the values have the columns'
-        collations.
+        The comparison is not in the WHERE clause: servers evaluate it before the values have the columns' collations.
         """
         names = self._table.identity
         theirs = [f"pidts_other_{number}" for number in range(len(names))]
@@ -142,7 +141,10 @@ class Reader:
         return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
 
     def _any_of(self, keys: pa.Table) -> bytes:
-        """Returns the condition for some keys: IN for one column; for several, the faster `a=1 AND b=2 OR …`."""
+        """Returns the condition for some keys.
+
+        It is IN for one column. For several columns it is `a=1 AND b=2 OR …`, which is faster.
+        """
         values = [literals(self._table.column(name), keys[name]) for name in self._table.identity]
         if len(values) == 1:
             return self._identity[0].encode() + b" IN (" + b", ".join(values[0].to_pylist()) + b")"
@@ -150,7 +152,10 @@ class Reader:
         return b" OR ".join(wrapped(joined(equal, b" AND "), b"(", b")").to_pylist())
 
     def _past(self, after: Sequence[object]) -> bytes:
-        """Returns the condition for rows above a key, without comparing pairs: some servers use no index for these."""
+        """Returns the condition for rows above a key.
+
+        It does not compare pairs, since some servers use no index for them.
+        """
         constants = [self._literal(name, value) for name, value in zip(self._table.identity, after, strict=True)]
         alternatives = []
         for place, name in enumerate(self._identity):
@@ -180,7 +185,7 @@ class Reader:
 def _form(text: str, collation: str) -> str:
     """Returns a digest of a text's weights, without the weights of trailing spaces if the collation ignores these.
 
-    MariaDB has no weights for collations that compare case or accents on separate levels: for these, the function uses
+    MariaDB has no weights for collations that compare case or accents on separate levels. For these, the function uses
     the weights of the collation that ignores both. Values that are not text on the server have no weights.
     """
     plain = _LEVELS.sub(r"\1_ai_ci", _THAI.sub(r"_unicode_520_ci", collation))

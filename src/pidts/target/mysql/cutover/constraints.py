@@ -1,8 +1,9 @@
 """Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on MySQL, MariaDB and TiDB.
 
-Crash points: each constraint is created by one statement, and the catalog shows whether it is still needed. The
-sessions do not check foreign keys. So when a foreign key is created, the server does not read the rows: the source has
-checked them. When a check is created, the server reads the rows.
+Crash points: one statement creates each constraint, and the catalog shows whether it is still needed.
+
+The sessions do not check foreign keys. So when a foreign key is created, the server does not read the rows: the source
+has checked them. When a check is created, the server reads the rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adds `ON UPDATE CURRENT_TIMESTAMP` to a column on MySQL, MariaDB and TiDB.
 
-The statement repeats the server's own definition of the column, with or without the attribute. The statement changes no
-rows. Crash points: the attribute is added by one statement, and the catalog shows whether it is still needed.
+The statement repeats the server's own definition of the column, with or without the attribute. It changes no rows.
+Crash points: one statement adds the attribute, and the catalog shows whether it is still needed.
 """
 
 from __future__ import annotations

@@ -2,15 +2,17 @@
 
 While a task runs, the target's table contains a plain column with the same values.
 
-A column becomes generated in three steps. A second column with the expression is added; it is VIRTUAL, so no row is
-written. The values of both columns are compared in all rows. If they are equal, one statement drops the second column
-and makes the first column generated. Otherwise the second column is dropped, and the first column does not change.
+A column becomes generated in three steps:
+
+1. A second column with the expression is added; it is VIRTUAL, so no row is written.
+2. The values of both columns are compared in all rows.
+3. If they are equal, one statement drops the second column and makes the first column generated. Otherwise the second
+   column is dropped, and the first column does not change.
 
 Crash points:
 
-1. After the first step: the second column exists. It has a name that only PiDTS uses, and the next attempt or an undo
-   drops it.
-2. Before or after the last statement: the catalog shows what is still needed.
+1. After step 1: the second column exists. It has a name that only PiDTS uses, and the next attempt or an undo drops it.
+2. Before or after the statement of step 3: the catalog shows what is still needed.
 
 An undo leaves a generated column generated: the server computes the same values that the source's log has, and a run
 does not write them.
@@ -166,9 +168,9 @@ def _compared(row: dict[str, Any], name: str) -> str:
 def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     """Returns the clauses of the ALTER TABLE.
 
-    Servers can turn a plain column into a STORED column. A VIRTUAL column has to replace the plain column, so the keys
-    and checks that name the column are created again. Generated columns that are computed from the column are created
-    again, too: MySQL does not drop a column that another column needs (error 3108).
+    Servers can turn a plain column into a STORED column. But a VIRTUAL column has to replace the plain column. So the
+    keys and checks that name the column are created again. Generated columns that are computed from the column are
+    created again, too: MySQL does not drop a column that another column needs (error 3108).
     """
     row = _column(session, wanted)
     if wanted.stored:

@@ -62,11 +62,9 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
     """Whether the target's table may get the key or the partitions.
 
-    No if the table already has partitions, or a unique key with the wanted key's name: existing partitions and keys are
-    kept. TiDB gets no FULLTEXT or SPATIAL keys.
-
-    The table gets no partitions if the source's clause names a directory or tablespace, which exists only on the
-    source's machine.
+    It may not if the table already has partitions, or a unique key with the wanted key's name: existing partitions and
+    keys are kept. TiDB gets no FULLTEXT or SPATIAL keys. The table gets no partitions if the source's clause names a
+    directory or tablespace, which exists only on the source's machine.
     """
     if isinstance(wanted, SpecialKey):
         return not session.server.tidb and all(int(non_unique) for _, _, non_unique in _key_there(session, wanted))
@@ -92,7 +90,7 @@ def make(session: MySqlSession, wanted: RemadeTable) -> str:
     except Transient:
         raise
     except PidtsError as error:
-        # The server may have continued the statement of a killed command, and have ended it before this one.
+        # The server may have gone on with the statement of a killed command, and have ended it before this one.
         return f"{error.what}; the statement is: {sql}" if is_needed(session, wanted) else ""
     if is_needed(session, wanted):
         return f"the target accepts the statement, but ignores it: {sql}"

@@ -1,9 +1,9 @@
 """Writes changes of a table without a key as row events: updates, deletes and inserts of whole rows.
 
-In such a table, a change is a number of copies to remove and of copies to add. It does not matter which removed copy
-belongs to which new one. So a removed copy and a new one with the same values in all indexed columns become one update
-(`paired`). Such an update takes the server about half as long as a DELETE and an INSERT, since no index changes. An
-account without the privilege UPDATE gets no updates.
+In such a table, a change is a number of copies to remove and a number of copies to add. It does not matter which
+removed copy belongs to which new one. So if a removed copy and a new one have the same values in all indexed columns,
+they become one update (`paired`). Such an update takes the server about half as long as a DELETE and an INSERT, since
+no index changes. If the account lacks the privilege UPDATE, there are no updates.
 
 An event that updates or removes a row contains all columns of the row. The server finds a row by an index, or reads the
 table, and compares the bytes of all columns. Each event changes one copy, and a missing copy is an error. If the
@@ -11,8 +11,8 @@ target's table has a unique key, the server would compare only this key: then SQ
 
 If no index is selective, the server reads much of the table for each row. Then SQL is faster, since it looks for many
 rows at once. No statistics show this for certain. So the first events have few rows, and the server then says how many
-rows it has read for them. If these are too many, or if an event takes long, SQL removes the rest of the rows. New rows
-that no update has written are inserted after that.
+rows it has read for them. If it has read too many, or if an event takes long, SQL removes the rest of the rows. After
+that, the new rows that no update has written are inserted.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ _MOST_COPIES, _MANY_COPIES = 1_000, 100
 """The largest number of copies that one event updates or removes, and the largest number of copies of one row that
 events remove.
 
-The server finds the next copy only after it has read all copies that are removed already. SQL removes all of them in
-one statement.
+To find the next copy, the server reads all copies that it has already removed. One SQL statement removes all of them at
+once.
 """
 _READS, _FIRST_READS = 64, 1000
 """SQL is faster if, for n rows, the server reads more than `_FIRST_READS` + n * `_READS` rows."""
 _SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
 """SQL is faster if an event with n rows takes more than `_SLOW_START` + n * `_SLOW_SECONDS` seconds.
 
-The server does not count the rows that the transaction itself has removed, although it reads them again for each row.
+Time is measured, too: for each row, the server reads again the rows that the transaction has removed, and does not
+count them.
 """
 _READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
 """Shows how many rows the session has read by an index, and how many without one."""
