@@ -137,7 +137,7 @@ class RowLockRecord:
         return found
 
     def _demand_forms(self, place: _Place, start: str) -> None:
-        """Raises if the form of a lock was changed by hand: no batch would find this lock by another spelling."""
+        """Raises if the form of a lock was changed by hand, since no batch would find this lock by another spelling."""
         task, source, table = place
         sql = (
             f"SELECT row_key FROM pidts_meta.row_lock WHERE {OF_TABLE} AND row_key NOT IN "

@@ -3,9 +3,9 @@
 Sessions that write tombstones also remove old tombstones. For each tombstone that a session writes, the session
 examines another one in the same table, from the key where the session last stopped. So while the table doubles in size,
 all of its former tombstones are examined. The table has no index by age, which would cause two thirds of all writes.
-Old tombstones are found without locks and removed by their keys: a DELETE by age and other workers would wait for each
-other's rows. Old tombstones are removed after the COMMIT, outside of transactions. In a serializable transaction, every
-SELECT locks the rows that it reads, and two sessions would wait for each other's new tombstones.
+Old tombstones are found without locks and removed by their keys, since a DELETE by age and other workers would wait for
+each other's rows. They are removed after the COMMIT, outside of transactions. In a serializable transaction, every
+SELECT would lock the rows that it reads, and two sessions would wait for each other's new tombstones.
 
 A crash after the COMMIT leaves old tombstones, which are found later.
 """
@@ -38,10 +38,10 @@ class TombstoneRecord:
         """For each table, the number of tombstones that the open transaction has written."""
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
-        """Returns the tombstones of these keys. For most tables, which have none, this costs one query.
+        """Returns the tombstones of these keys.
 
-        If sessions lock gaps, this query is left out: it would lock the table's first tombstone, which other sessions
-        may be writing.
+        A first query asks whether the table has tombstones at all, since most tables have none. If sessions lock gaps,
+        this query is left out: it would lock the table's first tombstone, which other sessions may be writing.
         """
         place = (name.schema, name.name)
         one = "SELECT 1 FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s LIMIT 1"

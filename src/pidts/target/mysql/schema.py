@@ -88,7 +88,7 @@ class MySqlSchema(ServerSchema[MyTable]):
     def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
         """Returns the statements that create the table, with database, keys and comments.
 
-        All keys are created at once: adding a key to a full table would rewrite the table.
+        All keys are created at once, since adding a key to a full table would rewrite the table.
         """
         del before_copy
         return dialect.create(table, self._connection.server)
@@ -132,7 +132,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
-        """Refuses to shorten fractions of seconds if a row would differ: MySQL rounds, and MariaDB cuts off."""
+        """Refuses to shorten fractions of seconds if a row would differ, since MySQL rounds, and MariaDB cuts off."""
         for column, digits in shortened(statement, old, new):
             where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):

@@ -25,9 +25,7 @@ Row: TypeAlias = tuple[Any, ...]
 Run: TypeAlias = Callable[[str, Sequence[Any]], list[Row]]
 
 _MANY = 32
-"""The smallest number of tables that are read at once: for fewer, separate queries are faster than a search of all
-tables.
-"""
+"""The smallest number of tables that are read at once. For fewer, a query for each is faster than a search of all."""
 _AT_ONCE = 2_000
 """The largest number of tables in one query, since a server limits the length of its text."""
 
@@ -201,7 +199,7 @@ class InformationSchema:
         self._keys: dict[TableName, Sequence[Row]] = {}
 
     def read_ahead(self, names: Iterable[TableName]) -> None:
-        """Reads these tables by a few queries, if they are many; the next calls with them then need no query."""
+        """Reads these tables by a few queries, if they are many. The next calls about them then need no query."""
         self.forget()
         for schema, mine in groupby(sorted(set(names)), key=lambda name: name.schema):
             wanted = [name.name for name in mine]

@@ -5,8 +5,8 @@ is needed (`now`), as one text. The server executes them in order and stops at t
 executed, not even a COMMIT. So a transaction of a few rows costs two round trips: START TRANSACTION with the lock of
 the checkpoint, then all writes with COMMIT.
 
-The call that sends statements raises their errors; an error names the table of the statement that failed. A large text
-is sent at once, so that the server works on it while the next text is made.
+The error of a statement is raised by the call that sends it, and names the statement's table. A large text is sent at
+once, so that the server works on it while the next text is made.
 """
 
 from __future__ import annotations

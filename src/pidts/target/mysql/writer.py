@@ -5,13 +5,14 @@ key, the statement would overwrite that row, and silently lose the new row. So a
 `IF(the whole identity equals the new identity, the new value, <an error>)`. If the server has found a row with another
 identity, the statement fails.
 
-The error is a subquery of two rows. NULL for a NOT NULL column is not always an error. NULL sets an AUTO_INCREMENT
-column to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB computes subqueries
-before it reads rows. So on TiDB the error is a number outside of every integer column's range, or NULL.
+The error is a subquery of two rows. NULL would not do, since it is not always an error in a NOT NULL column. It sets an
+AUTO_INCREMENT column to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB
+computes subqueries before it reads rows. So on TiDB the error is a number outside of every integer column's range, or
+NULL.
 
-The IF compares text byte by byte. A key's collation on the target may treat more texts as equal than the source's (`a`
-and `a ` under PAD SPACE, accents, case). Otherwise two rows of the source would become one, and only the later row
-would stay.
+A key's collation on the target may treat more texts as equal than the source's does (`a` and `a ` under PAD SPACE,
+accents, case). So the IF compares text byte by byte. Otherwise two rows of the source would become one, and only the
+later row would stay.
 
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
 that the condition can name its new value.
@@ -257,8 +258,8 @@ def _rows(prepared: PreparedTable, update: bytes, rows: pa.Table) -> _Text:
 def _removal(prepared: PreparedTable, keys: pa.Table) -> _Text:
     """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
 
-    If the target's collation is not the source's, texts are also compared byte by byte: otherwise rows with other keys,
-    equal by this collation, would be removed, too.
+    If the target's collation is not the source's, texts are also compared byte by byte. Otherwise rows with other keys
+    that are equal by this collation would be removed, too.
     """
     table = prepared.table
     head = f"DELETE FROM {qualified(table.name)} WHERE "
@@ -353,7 +354,7 @@ def _collision(prepared: PreparedTable, error: StatementRefused, *, sure: bool) 
 
 
 def portions(rows: pa.Table) -> list[pa.Table]:
-    """Cuts the rows into parts: text is larger than the data, so one part at a time limits the memory."""
+    """Cuts the rows into parts that limit the memory, since rows as text are larger than the data."""
     if rows.num_rows == 0:
         return []
     count = max(-(-rows.num_rows // _PART_ROWS), -(-byte_size(rows) // _PART))
@@ -362,7 +363,10 @@ def portions(rows: pa.Table) -> list[pa.Table]:
 
 
 def invalid_labels(prepared: PreparedTable, rows: pa.Table) -> pa.Array | None:
-    """Returns a mask of the rows in which an enum has MySQL's index 0: '' although no label is ''. None: no rows."""
+    """Returns a mask of the rows in which an enum has MySQL's index 0; None if there are none.
+
+    Such a value is '', although no label of the enum is ''.
+    """
     mask = None
     for column in prepared.written:
         if column.type.kind is not Kind.ENUM or "" in column.type.labels:

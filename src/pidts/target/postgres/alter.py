@@ -42,7 +42,7 @@ def render(
 ) -> RenderedChange:
     """Returns the target's statements for a statement of the source.
 
-    `found` has the current shapes of the target's tables; a change that a table already has is not made again. A draft
+    `found` has the current shapes of the target's tables. A change that a table already has is not made again. A draft
     contains the word VALUE in place of a value that only an operator knows.
     """
     match statement:

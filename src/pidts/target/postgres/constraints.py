@@ -1,7 +1,7 @@
 """Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on PostgreSQL.
 
-Foreign keys and checks are first created for new rows only, and then checked against all rows; other sessions may write
-meanwhile. While a key is created, other sessions cannot write to the table.
+Foreign keys and checks are first created for new rows only, and then checked against all rows. Meanwhile other sessions
+may write to the table. But while a key is created, they cannot.
 
 Crash points: each statement is atomic, and the catalog shows which statements are still needed.
 """

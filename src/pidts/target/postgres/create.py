@@ -150,9 +150,9 @@ def finish_table(
 ) -> RenderedChange:
     """Returns the statements for missing keys and counters after the rows are copied. It may be called at any time.
 
-    `keys`: keys were left out when the table was created. Building an index from all rows at once is several times
-    faster than adding each row to it, and the index is smaller. The primary key is never left out: it prevents a row
-    from being loaded twice, and changes of the log find their rows by it.
+    `keys` says that keys were left out when the table was created. Building an index from all rows at once is several
+    times faster than adding each row to it, and the index is smaller. The primary key is never left out: it prevents a
+    row from being loaded twice, and changes of the log find their rows by it.
     """
     name = qualified(table.name)
     statements: list[str] = []

@@ -36,7 +36,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def identifier(name: str) -> str:
-    """Quotes a name for a statement; raises if PostgreSQL would shorten it, since two names could become one."""
+    """Quotes a name for a statement. Raises if PostgreSQL would shorten the name, since two names could become one."""
     size = len(name.encode())
     if not name or "\0" in name or size > MAX_NAME:
         raise Halted(
@@ -48,7 +48,7 @@ def identifier(name: str) -> str:
 
 
 def new_column(name: str) -> str:
-    """Quotes the name of a column that is created; raises if it is the name of a system column."""
+    """Quotes the name of a column that is created. Raises if it is the name of a system column."""
     if name in _SYSTEM_COLUMNS:
         what = f"PostgreSQL allows no column {name}, since each table has a system column of this name"
         raise Halted("bad-identifier", what, todo=_RENAME)
@@ -56,7 +56,7 @@ def new_column(name: str) -> str:
 
 
 def new_schema(name: str) -> str:
-    """Quotes the name of a schema that is created; raises if PostgreSQL reserves the name."""
+    """Quotes the name of a schema that is created. Raises if PostgreSQL reserves the name."""
     if name.startswith("pg_"):
         what = f"PostgreSQL allows no schema {name}, since names that begin with pg_ are its own"
         raise Halted("bad-identifier", what, todo="Write a route that leads its tables to another schema")
@@ -104,9 +104,10 @@ def type_name(kind: ColumnType) -> str:
 
 
 def is_nullable(table: Table, column: Column) -> bool:
-    """Whether a column may be NULL: date columns may, for zero and partial dates, unless the task refuses these.
+    """Whether a column may be NULL on PostgreSQL.
 
-    Columns of the identity are never NULL.
+    Date columns may be NULL, for zero and partial dates, unless the task refuses such dates. Columns of the identity
+    are never NULL.
     """
     if column.name in table.identity:
         return False
@@ -169,7 +170,10 @@ def is_left_out(column: Column) -> bool:
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
-    """Returns the value that MySQL puts into existing rows when a column is added; None: NULL, or no equivalent."""
+    """Returns the value that MySQL puts into existing rows when a column is added.
+
+    Returns None if this value is NULL, or if it has no equivalent.
+    """
     parsed = parse_default(column.default)
     if isinstance(parsed, CurrentTime):
         moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")

@@ -1,11 +1,14 @@
 """Translates the source's expressions in CHECK constraints, generated columns and keys to PostgreSQL.
 
-An expression is translated only if both servers compute the same value for every row. So text is left out, since MySQL
-compares it by collations and without trailing spaces. Texts that may be longer than a packet are left out, since they
-become NULL on the source. Division is left out, since its results have a different scale. So are sums and products that
-the source may refuse, because they are too large, or negative where a column is unsigned. FLOAT(m, d) is left out,
-since MySQL compares its digits. TIMESTAMP is left out, since it is compared with a literal in the session's time zone.
-Almost all functions are left out, too.
+An expression is translated only if both servers compute the same value for every row. So these are left out:
+
+- text, since MySQL compares it by collations and without trailing spaces;
+- texts that may be longer than a packet, since they become NULL on the source;
+- division, since its results have a different scale;
+- sums and products that the source may refuse, because they are too large, or negative where a column is unsigned;
+- FLOAT(m, d), since MySQL compares its digits;
+- TIMESTAMP, since it is compared with a literal in the session's time zone;
+- almost all functions.
 
 Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison with NULL does not make a check
 refuse a row. But a generated column would get a different value, and `IS NULL` would have a different result.

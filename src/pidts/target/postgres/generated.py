@@ -49,7 +49,7 @@ class Fill:
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
     """Returns the added columns that the target itself computes.
 
-    The same statement must add each column that the expression reads. Or the column stays unchanged, and has on the
+    Each column that the expression reads must be added by the same statement, or must stay unchanged and have on the
     target the type that the expression assumes.
     """
     if found is None:

@@ -1,7 +1,8 @@
 """Loads new rows into PostgreSQL by binary COPY after a savepoint. The next rows are encoded while the server works.
 
-If the server already has one of the rows, the whole COPY fails. Some columns need SQL to convert their values: an enum
-type of the target, a number as a boolean. Their tables are written by INSERT.
+If the server already has one of the rows, the whole COPY fails. The values of some columns have to be converted by SQL,
+for example to an enum type of the target, or from a number to a boolean. Tables with such columns are written by
+INSERT.
 """
 
 from __future__ import annotations

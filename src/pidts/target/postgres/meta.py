@@ -77,7 +77,7 @@ class PostgresMeta(SharedRecords):
         self.moves = PostgresMoves(connection.run)
 
     def prepare(self) -> None:
-        """Creates the meta tables, under a lock: two sessions that start at once would collide in the catalog."""
+        """Creates the meta tables under a lock, since two sessions that start at once would collide in the catalog."""
         with self._connection.transaction():
             self._connection.run("SELECT pg_catalog.pg_advisory_xact_lock(7426801523490)", ())
             for sql in _creation():
@@ -170,7 +170,7 @@ def _not_saved(error: StatementRefused, new: Checkpoint) -> Fenced | None:
 
 
 class PostgresMoves(MoveRecord):
-    """The moved keys. Lists are sent as arrays; OFFSET inside LATERAL makes the server look up each key in the index.
+    """The moved keys. Lists are sent as arrays. OFFSET inside LATERAL makes the server look up each key in the index.
 
     Only one worker writes the entries of a key, so an entry keeps the `ctid` with which it was found.
     """

@@ -5,10 +5,10 @@ column. A trigger cannot see which columns an UPDATE sets, but PostgreSQL runs a
 column is set. So the first trigger sets a flag for the second trigger, which runs directly after it for the same row.
 Without the flag, `SET changed = changed` would set the time, while the source keeps the old value.
 
-Values are compared by their bytes (`*<>`), as the source compares them: for `=`, 0 equals -0. Generated columns have no
-value yet when the trigger runs.
+Values are compared by their bytes (`*<>`), as the source compares them. For `=`, 0 would equal -0. Generated columns
+have no value yet when the trigger runs, so the trigger first gives them their old values.
 
-Crash points: the server executes everything as one statement, so it makes all of it or nothing.
+Crash points: the server executes everything as one statement, which has its whole effect or none.
 """
 
 from __future__ import annotations

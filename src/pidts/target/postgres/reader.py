@@ -224,7 +224,7 @@ def set_text(name: str) -> str:
 def inet_text(name: str) -> str:
     """Returns SQL for the text of an address, with its mask if it has one; addresses of the source have none.
 
-    The server does not write a single group of zeros, and some of the lowest addresses, as the source does.
+    The server writes a single group of zeros, and some of the lowest addresses, in another way than the source.
     """
     return f"abbrev({name})"
 

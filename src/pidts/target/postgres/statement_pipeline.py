@@ -8,7 +8,7 @@ with the lock of the checkpoint, then all writes with COMMIT.
 The statements are given to libpq directly. The driver's own pipeline sends each statement by itself, and needs three
 times the CPU time for a small transaction. So this module also decides which statements are prepared.
 
-The call that sends statements raises their errors; an error names the table of the statement that failed.
+The error of a statement is raised by the call that sends it, and names the statement's table.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ If the target must have certain rows, the statements change or remove exactly th
 them. If the number differs, this is an error, and the server executes no later statement, not even COMMIT.
 
 **Without a key** a row is found by all its columns, and the requested number of copies is removed. Both sides are
-converted to the target's type. NULL equals NULL; text is compared by its bytes, JSON by its text as jsonb, which is
-unique. Rows that become equal by the conversion (two zero dates that are NULL on PostgreSQL) are counted together. The
-rows are found by a hash of all columns, or by an index if one begins with a selective column.
+converted to the target's type. NULL equals NULL. Text is compared by its bytes, and JSON by its text as jsonb, which is
+unique. Rows that become equal by the conversion are counted together, for example rows with different zero dates, which
+are all NULL on PostgreSQL. The rows are found by a hash of all columns, or by an index if one begins with a selective
+column.
 
 **In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
 each unique index over plain columns that follows from a unique key of the source. For any other index, the source may

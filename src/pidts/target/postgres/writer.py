@@ -1,18 +1,22 @@
 """Writes net changes to PostgreSQL: one DELETE and one INSERT for each part of the rows, which are passed as arrays.
 
 The statements are queued in the `StatementPipeline` until an answer is needed, at the latest for COMMIT, which then
-raises their errors. Only rows without a key are removed immediately: the number of found rows has to be checked before
-anything is committed.
+raises their errors. Only rows without a key are removed immediately, since the number of found rows has to be checked
+before anything is committed.
 
-If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns: the server
-then looks up, compares and copies less. The other columns already have the values that would be written, and the lock
-keeps them until COMMIT. All other rows are written whole, including rows that are removed before. Triggers, rules and
-inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table has
-any of these.
+If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns, so that
+the server looks up, compares and copies less. The other columns already have the values that would be written, and the
+lock keeps them until COMMIT. All other rows are written whole, including rows that are removed before. Triggers, rules
+and inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table
+has any of these.
 
 `NetChange.expected` contains rows that the target must have before the change. These rows are not read first: the
-statements that change or remove them find them by all columns. The write fails in three cases. A statement does not
-find as many rows as it was given; the key of a new row exists; or the table has triggers, rules or inheriting tables.
+statements that change or remove them find them by all columns. The write fails in three cases:
+
+- A statement does not find as many rows as it was given.
+- The key of a new row exists.
+- The table has triggers, rules or inheriting tables.
+
 The caller then makes the change anew. The server waits for a transaction that has changed a row, and compares the
 newest version. So no other transaction changes the row between comparing and writing.
 """
@@ -57,8 +61,8 @@ _IS_PLAIN = (
     "pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')) "
     "FROM pg_catalog.pg_class c WHERE oid = %s::pg_catalog.regclass"
 )
-"""This query returns true if the table has no rule, trigger or policy whose effect depends on how a row is written. In
-the role of a replica, a trigger fires only if it is enabled for this role.
+"""Whether the session has the role of a replica, and the table is a plain one: neither partitioned nor a partition,
+without inheriting tables, rules and policies, and without triggers that fire in this role.
 """
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 

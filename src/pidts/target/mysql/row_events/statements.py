@@ -1,8 +1,8 @@
 """Encodes rows as the row events of MariaDB's log, and as the BINLOG statement that executes them.
 
 BINLOG is the statement by which `mariadb-binlog` replays a log. The server executes the events as a replica does: it
-parses no values, and it looks for a row by its primary key. If an event updates or deletes a missing row, or inserts an
-existing row, this is an error, and the whole statement has no effect.
+parses no values, and it looks for a row by its primary key. An event that updates or deletes a missing row, or inserts
+an existing row, is an error. Then the whole statement has no effect.
 
 A row of an update has two images: first only the key, then the whole row. In a table without a key, both are whole.
 """
@@ -65,7 +65,9 @@ class RowLayout:
     types: tuple[CellType, ...]
     nullable: tuple[bool, ...]
     key: tuple[int, ...]
-    """The places of the primary key's columns, in ascending order: images contain columns in the order of the table."""
+    """The places of the primary key's columns, in ascending order, since images contain columns in the table's
+    order.
+    """
 
     def rows(self, rows: pa.Table, *, updates: bool) -> pa.Array | None:
         """Returns the images of rows as they are in an event that inserts or updates them.
@@ -121,7 +123,10 @@ class RowLayout:
         return _event(EventType.TABLE_MAP, body + _bits(can_be_null, len(self.types)))
 
     def head(self, kind: EventType) -> bytes:
-        """Returns the bytes before the rows in an event of this type: they say which columns its images contain."""
+        """Returns the bytes before the rows in an event of this type.
+
+        They say which columns the event's images contain.
+        """
         count = len(self.types)
         whole, key = _bits(range(count), count), _bits(self.key, count)
         present = {EventType.WRITE_ROWS_V1: whole, EventType.UPDATE_ROWS_V1: key + whole}.get(kind, key)
@@ -146,10 +151,10 @@ class RowLayout:
 
 
 def format_statement(server_version: str) -> bytes:
-    """Returns the BINLOG statement that a session needs once, before any other: the format of the events.
+    """Returns the BINLOG statement with the events' format, which a session executes once, before any other BINLOG.
 
-    The format event has no time of creation: otherwise it would stand for a server's start, and end an open
-    transaction.
+    The format event has no time of creation. With one, the event would say that a server has started, and would end an
+    open transaction.
     """
     sizes = bytearray(_LAST_TYPE)
     for kind, size in _POST_HEADERS.items():
@@ -170,7 +175,7 @@ def portions(rows: pa.Table) -> list[pa.Table]:
 
 
 def encoded(layout: RowLayout, kind: EventType, images: pa.Array | None, size: int) -> Iterator[bytes]:
-    """Yields the statements of `row_statements`. Raises if there are no images, or if one is too large."""
+    """Yields the statements of `row_statements`. Raises `Unencoded` if there are no images, or if one is too large."""
     made = None if images is None else row_statements(layout, kind, images, size)
     if made is None:
         raise Unencoded

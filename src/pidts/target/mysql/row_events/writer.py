@@ -32,7 +32,8 @@ transaction is open, and this is verified after the last event.
    is an error, and the attempt ends. Nothing is written after that, since each statement's error ends the attempt.
    Each event is a text of its own: after a BINLOG, MariaDB does not say that more answers follow.
 3. After the events, before COMMIT: as with SQL.
-4. In a table without a key, after events have updated or removed some rows, and before SQL removes the others: as in 1.
+4. In a table without a key, after events have updated or removed some rows, and before SQL removes the others: the
+   server rolls back, too.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class EventWriter:
     ) -> None:
         """`shape` reads a table's structure from the server each time, and `fingerprint` a text that changes with it.
 
-        With `is_off`, no events are written.
+        If `is_off` is true, no events are written.
         """
         self._server, self._pipeline, self._shape, self._fingerprint = server, pipeline, shape, fingerprint
         self._is_off = is_off or not server.replays_events
