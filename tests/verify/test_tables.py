@@ -601,6 +601,31 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         assert said[-1] == f"the target stays at {start}, although a run of the task is seen"
 
 
+@pytest.mark.slow
+def test_a_task_that_does_not_run_is_waited_for_once(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
+    """This machine has run the task, so it can tell that the task does not run."""
+    pair = pair_of(mariadb, other_mariadb)
+    name, relay = pair.config.name, pair.config.relay
+    for table in ("a", "b", "c", "d"):
+        pair.on_source(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+    pair.copy()
+    with closing(connect(pair.config.source.server)) as source, closing(pair.config.target.server.connect()) as target:
+        start = Lsn.at(log_end(source))
+        target.meta.checkpoints.claim(name, "one", 1, Checkpoint(task=name, source="one", worker=0, lsn=start))
+        with closing(RelayWriter.open(relay, "one")) as writer:
+            writer.begin(Origin(server_info(source).identity, "bin", 0), start, "")
+            writer.start_segment(event_at(pair.config.source.server, Position(log_end(source).file, 4)))
+    (relay / f"{name}.run").write_text("")
+    for table in ("a", "b", "c", "d"):
+        pair.on_source(f"INSERT INTO {table} VALUES (1)")
+    begin = time.monotonic()
+    report = compare_task(pair.config)
+    assert time.monotonic() - begin < 12, "one wait of three seconds, not one for each table"
+    assert [one.waiting for one in report.tables] == [1] * 4
+    why = "there are changes that are not applied, and no run of the task is seen. Start it, and compare again: "
+    assert {one.waits for one in report.tables} == {(why + pair.config.run_command(),)}
+
+
 def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
     pair = pair_of(mariadb, other_mariadb)
     name, table = pair.config.name, TableName(pair.config.name, "t")

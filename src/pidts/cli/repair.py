@@ -177,13 +177,6 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             print(f"-- {one.table}: {unchanged}; see: pidts locks list {config.shell_path}", file=sys.stderr)
         if one.problem:
             print(f"-- {one.table}: {one.problem}", file=sys.stderr)
-        elif one.differences and not one.has_key:
-            also = ". This removes rows that its filters have kept, too" if one.filtered else ""
-            print(
-                f"-- {one.table} has no key, so single rows cannot be repaired; copy it again: "
-                f"{_resync(config, one.table)}{also}",
-                file=sys.stderr,
-            )
     for line in (*_left(work.left), *_left_by_filters(config, work, report), *_removing(work)):
         print(f"-- {line}", file=sys.stderr)
     if work.shared:
@@ -191,11 +184,27 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             f"-- {work.shared:,} keys are in several shards of one merged table, and are not repaired", file=sys.stderr
         )
     if work.apply:
-        print(f"{name}: {_changed(work)}, {_still_not_equal(config, work, report)}")
+        print(f"{name}: {_changed(work)}, {_still_not_equal(config, work, report)}", flush=True)
     else:
         unequal = f"{plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}"
         print(f"{name}: {'; '.join(filter(None, (unequal, _not_compared(work, report))))}", file=sys.stderr)
+    _show_keyless(config, report)
     return exit_code(report)
+
+
+def _show_keyless(config: TaskConfig, report: Report) -> None:
+    """Prints the command that copies the unequal tables without a key again, on the last line."""
+    keyless = [one for one in report.tables if one.differences and not (one.has_key or one.problem)]
+    if not keyless:
+        return
+    also = "This removes rows that filters have kept, too. " if any(one.filtered for one in keyless) else ""
+    has, what = ("has", "the table") if len(keyless) == 1 else ("have", "the tables")
+    tables = listed(one.table for one in keyless)
+    print(
+        f"-- {tables} {has} no key, so single rows cannot be repaired. {also}Copy {what} again:\n"
+        f"pidts run {config.shell_path} --resync {shlex.quote(','.join(str(one.table) for one in keyless))}",
+        file=sys.stderr,
+    )
 
 
 def _changed(work: Repairs) -> str:

@@ -49,7 +49,8 @@ class RowDifference:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
         waits = self.kind is DifferenceKind.WAITING
         text = f"{self.table} ({key}): {'not equal' if waits else self.kind}"
-        text += (f" in {', '.join(self.columns)}" if self.columns else "") + (", and its table waits" if waits else "")
+        text += f" in {', '.join(self.columns)}" if self.columns else ""
+        text += ", and changes of its table are not applied yet" if waits else ""
         text += f" of {self.shard}" if self.shard else ""
         text += (
             ", of no existing shard (of a dropped table, or written by another program)" if self.shard is None else ""

@@ -26,13 +26,17 @@ from pidts.source.position import log_end, settled
 from pidts.source.structures import source_dialect
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.ddl_commands import is_tried_again
-from pidts.task.operate.presence import is_present
+from pidts.task.operate.presence import is_received_here, sees_run
 from pidts.verify import NotCaughtUp
 
 _PATIENCE = 20.0
 """If a checkpoint has not moved for this number of seconds, the comparison does not wait for it any more."""
 _IMPATIENCE = 1.0
 """The limit in seconds for later waits, after one wait has ended at the limit `_PATIENCE`."""
+UNSEEN_SECONDS = 3.0
+"""If no run of the task is seen for this number of seconds, a comparison waits for no table any more. A run that
+restarts is not seen for a moment.
+"""
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _RELAY_SECONDS = 2.0
 _MOST_OF_STATEMENT = 120
@@ -50,10 +54,15 @@ class TaskCatchUp:
         stop: threading.Event | None = None,
         say: Callable[[str], None] = lambda _: None,
         prefix: str = "",
+        unseen_seconds: float = _PATIENCE,
     ) -> None:
-        """`prefix` precedes a table's name in messages if the task has several sources."""
+        """`prefix` precedes a table's name in messages if the task has several sources.
+
+        All waits end when no run of the task was seen for `unseen_seconds`.
+        """
         self._config, self._source, self._target, self._say = config, source, target, say
         self._stop, self._prefix = stop or threading.Event(), prefix
+        self._unseen_seconds, self._unseen_since = unseen_seconds, 0.0
         self._server = server_info(source)
         self._classifier = TransactionClassifier(
             config.allow,
@@ -120,8 +129,7 @@ class TaskCatchUp:
             if (halt := self._halt(table, at)) is not None:
                 self._say(f"{table} is halted or waits for a schema change")
                 return NotCaughtUp(_reason(halt, self._prefix))
-            if time.monotonic() - self._since(table, states) > self._patience:
-                self._patience = _IMPATIENCE
+            if self._waits_in_vain(table, states):
                 return self._stays(at)
             if not is_announced:
                 self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
@@ -129,6 +137,18 @@ class TaskCatchUp:
             if self._stop.wait(pause):
                 return NotCaughtUp()
             pause = min(pause * 1.5, _LONGEST_POLL)
+
+    def _waits_in_vain(self, table: TableName, states: Sequence[PlanState]) -> bool:
+        """Whether to wait no longer: for some time no checkpoint has moved, or no run was seen that could move one."""
+        since, now = self._since(table, states), time.monotonic()
+        if now - since > self._patience:
+            self._patience = _IMPATIENCE
+            return True
+        if sees_run(self._config, self._target) is not False:
+            self._unseen_since = 0.0
+            return False
+        self._unseen_since = self._unseen_since or now
+        return now - self._unseen_since >= self._unseen_seconds
 
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a copy does not continue: its table is halted, or no run of the task was found.
@@ -140,14 +160,13 @@ class TaskCatchUp:
         if (halt := self._halt(table, at)) is not None:
             why = f"the copy of {self._prefix}{table} waits for a halt: [{halt.code}] {halt.why}"
             return NotCaughtUp(f"{why}; see: pidts ddl list {self._config.shell_path}")
-        if is_present(self._target, self._config.name, self._config.source.source_id):
+        if sees_run(self._config, self._target):
             return NotCaughtUp()
         return self._no_run("the copy is not finished, and no run of the task is seen")
 
     def _stays(self, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run was found. It is empty if a run was found."""
-        name, source = self._config.name, self._config.source.source_id
-        if is_present(self._target, name, source):
+        if sees_run(self._config, self._target):
             self._say(f"the target stays at {at}, although a run of the task is seen")
             return NotCaughtUp()
         self._say(f"the target stays at {at}")  # a cutover runs the task then, and a comparison names the command
@@ -165,7 +184,7 @@ class TaskCatchUp:
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
         """Whether the relay's index proves that the log has no change of a table between two Lsns.
 
-        If the relay has not received the log up to `upto`, waits a moment for it.
+        If the relay has not received the log up to `upto`, waits a moment for it, unless nothing receives the log here.
         """
         if after >= upto:
             return True
@@ -181,7 +200,7 @@ class TaskCatchUp:
         first = relay.first
         if first is None or first > after:
             return False
-        deadline = time.monotonic() + _RELAY_SECONDS
+        deadline = time.monotonic() + (_RELAY_SECONDS if is_received_here(self._config) else 0.0)
         received = relay.received
         while received is None or received < upto:
             if not relay.wait(received, max(deadline - time.monotonic(), 0)):
@@ -227,7 +246,7 @@ class TaskCatchUp:
         if before != places:
             since = time.monotonic()
         if before != places or (self._lsns is not None and lsns != self._lsns):
-            self._patience = _PATIENCE
+            self._patience, self._unseen_since = _PATIENCE, 0.0
         self._seen[table], self._lsns = (places, since), lsns
         return since
 

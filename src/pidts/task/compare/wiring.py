@@ -11,7 +11,7 @@ from pidts.apply import TargetSession
 from pidts.model import TableName
 from pidts.rules import AllowList
 from pidts.source.connection import connect
-from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.compare.catch_up import UNSEEN_SECONDS, TaskCatchUp
 from pidts.task.compare.source import OpenPart, SourceTable
 from pidts.task.compare.table_pairs import TakesTable, label, read_merged_tables, target_names
 from pidts.task.compare.target import target_rows
@@ -75,7 +75,9 @@ def opened_comparison(
         for config in parts:
             source = stack.enter_context(closing(connect(config.source.server)))
             prefix = f"{config.source.source_id}: " if len(parts) > 1 else ""
-            catch_up = TaskCatchUp(config, source, target, stop=stop, say=say, prefix=prefix)
+            catch_up = TaskCatchUp(
+                config, source, target, stop=stop, say=say, prefix=prefix, unseen_seconds=UNSEEN_SECONDS
+            )
             opened.append(OpenPart(config, source, catch_up))
         yield Comparison(tuple(opened), target, takes, left)
 

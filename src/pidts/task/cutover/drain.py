@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +9,10 @@ from contextlib import closing, suppress
 
 from pidts.apply import TargetSession
 from pidts.model import Halted, Lsn, PidtsError, PrecheckFailed, SourceTablesKey, TableName, Transient
-from pidts.replicate.status import is_silent, read_status
 from pidts.source import connect
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.presence import is_present
+from pidts.task.operate.presence import is_present, is_received_here
 
 _PAUSE = 0.5
 _START_SECONDS = 60.0
@@ -32,18 +30,7 @@ def is_running(part: TaskConfig, target: TargetSession) -> bool:
     with suppress(Transient):
         if is_present(target, part.name, part.source.source_id):
             return True
-    return _is_received_here(part)
-
-
-def _is_received_here(part: TaskConfig) -> bool:
-    """Whether a replicator on this machine receives the part's log, which it does only for a run."""
-    with suppress(OSError, ValueError):
-        status = read_status(part.relay, part.source.source_id)
-        if status is None or is_silent(status):
-            return False
-        os.kill(int(status["pid"]), 0)
-        return True
-    return False
+    return is_received_here(part)
 
 
 def drain(

@@ -11,14 +11,20 @@ decides whether a run may write. The record of a cutover decides whether a cutov
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
 from pidts.apply import TargetSession
 from pidts.model import Halted
+from pidts.replicate import silent_since
+from pidts.replicate.status import is_silent, read_status
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
 from pidts.target.postgres import PostgresSession
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.sole_run import has_run_here, running_process
 
 _CUTOVER_SECONDS = 7 * 24 * 3600
 _TAKE = "SELECT pg_catalog.pg_try_advisory_lock(%s)"
@@ -53,6 +59,29 @@ def show_presence(session: TargetSession, task: str, source: str) -> None:
 def is_present(session: TargetSession, task: str, source: str) -> bool:
     """Whether another session shows that a run of the task is active."""
     return _is_shown(session, "run", task, source)
+
+
+def sees_run(config: TaskConfig, target: TargetSession) -> bool | None:
+    """Whether a run of the task is active with this source; None if this machine cannot tell.
+
+    Some targets do not show the runs of other machines. If this machine has run the task, the task probably has no run
+    elsewhere.
+    """
+    source = config.source.source_id
+    if running_process(config) or is_present(target, config.name, source):
+        return True
+    return False if has_run_here(config) or silent_since(config.relay, source) else None
+
+
+def is_received_here(config: TaskConfig) -> bool:
+    """Whether a replicator on this machine receives the source's log."""
+    with suppress(OSError, ValueError):
+        status = read_status(config.relay, config.source.source_id)
+        if status is None or is_silent(status):
+            return False
+        os.kill(int(status["pid"]), 0)
+        return True
+    return False
 
 
 def show_cutover(session: TargetSession, task: str) -> bool:
