@@ -83,8 +83,8 @@ class TransactionClassifier:
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for statements that cannot be parsed. All other statements are filtered when they are run."""
     marks_in: str = ""
-    """The meta schema in which a transaction marks the other zone that it came from; empty if the task does not
-    connect two zones.
+    """The meta schema in which a transaction marks the other zone that it came from; empty if the task does not connect
+    two zones.
     """
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task passes on; it leaves out the changes of all further zones."""

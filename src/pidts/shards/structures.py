@@ -246,10 +246,10 @@ def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> 
 def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
     """Returns a structure that can store the rows of every table; None if there is none.
 
-    Columns are in the order of `like`, followed by other columns in the order of the tables. If some table
-    allows NULL in a column, or lacks a column without a constant default, the result allows NULL in it. A unique key
-    applies to all rows, so it is left out unless all tables have it. If the tables have different defaults, the default
-    in `like` is used.
+    Columns are in the order of `like`, followed by other columns in the order of the tables. If some table allows NULL
+    in a column, or lacks a column without a constant default, the result allows NULL in it. A unique key applies to all
+    rows, so it is left out unless all tables have it. If the tables have different defaults, the default in `like` is
+    used.
     """
     tables = list(tables)
     liked = {column.name.lower(): column for column in like.columns} if like is not None else {}

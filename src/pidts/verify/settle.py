@@ -11,9 +11,8 @@ One round, for many keys at once:
    change, so that their log does not arrive for now. Then this round decides nothing about rows that only such a member
    has, or that no member has. It decides about the rows of all other members.
 4. The target's rows are read, and then the source's rows once more.
-5. If the target's row equals the row that the source has at the second reading, it counts as equal. Otherwise, if
-   the source's row has changed between its two readings, programs are writing to it, and the next round compares it
-   again.
+5. If the target's row equals the row that the source has at the second reading, it counts as equal. Otherwise, if the
+   source's row has changed between its two readings, programs are writing to it, and the next round compares it again.
 6. If the source's row has stayed the same and the target's row is different, there are two cases:
 
    - The log from `low` to its end after the second reading has no change of the table. Then the difference is real: the

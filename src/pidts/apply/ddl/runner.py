@@ -32,8 +32,8 @@ run that was replaced. So:
 
    - The tables look as before. Either the statement was not executed, or it changes no structure, like TRUNCATE, and
      may be executed twice. So run it.
-   - The tables look different. Then the statement was executed, and the tables must fit the structure on the source.
-     If they do not, the change halts for an operator.
+   - The tables look different. Then the statement was executed, and the tables must fit the structure on the source. If
+     they do not, the change halts for an operator.
 4. If there are more statements, the journal moves to the next one with new fingerprints, in one commit. Crash before
    this commit: the next attempt continues with step 3 of the earlier statement. After: with step 3 of the next one.
 5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds that the change was made,
@@ -45,7 +45,6 @@ After: the journal says which step is next. If a journal was begun without the c
 in its place. Steps that the old journal has completed are not undone. PiDTS cannot compute the structure after the
 command's statements. So if one of them was interrupted, it counts as made if the tables have changed; otherwise it is
 run again.
-if they have not.
 
 **For several members of a group** (`SchemaChange.others`), only the statement of one member, the leader, is run. Its
 last commit says "done" for all members. That commit first locks a checkpoint row of each member's source, in the order

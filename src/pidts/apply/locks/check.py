@@ -103,8 +103,8 @@ class WritableChanges:
     there: dict[TableName, pa.Table]
     """The target's rows that were compared. The open transaction keeps others from changing them."""
     expecting: set[TableName]
-    """Tables whose rows the target compares while it writes them: each change is sent with the row that the target
-    must have.
+    """Tables whose rows the target compares while it writes them: each change is sent with the row that the target must
+    have.
     """
     inserting: set[TableName]
     """Tables for which the target refuses a new row if it already has the key. The rows of the inserted keys were not

@@ -68,8 +68,8 @@ from pidts.model.zone import ZONE_NOTE
 from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged
 
 LATER_SECONDS = 3600
-"""An INSERT that was made more than this number of seconds after a DELETE inserts a new row. The number is large,
-since the clocks of zones may differ.
+"""An INSERT that was made more than this number of seconds after a DELETE inserts a new row. The number is large, since
+the clocks of zones may differ.
 """
 
 
