@@ -77,8 +77,6 @@ and it must be small enough to be sent together with the next statements.
 
 @dataclass(slots=True)
 class _Commit:
-    """The content of one call of `Committer.commit`."""
-
     worker: int
     expected: Lsn
     new: Checkpoint

@@ -58,7 +58,9 @@ _ORDINARY_BYTES = 64 << 20
 """How many bytes one part has if the whole batch is in memory anyway. Long sorted parts are written faster."""
 
 _LARGE_BYTES = 1 << 20
-"""After a larger part, freed memory is given back to the system. This takes as long as decoding a few rows."""
+"""After a part with more bytes than this, freed memory is given back to the system. This takes as long as decoding a
+few rows.
+"""
 
 _FEW = 64
 """Up to this many rows are handled one by one. For so few, calls of Arrow would take longer."""

@@ -86,9 +86,9 @@ class DdlWaits:
     report: float = 2.0
     """The shortest time between two reports of what a change waits for."""
     look_apart: float = 0.004
-    """The time after which a waiting change looks at its group again, for each change that waits."""
+    """After this time, multiplied by the number of waiting changes, a waiting change looks at its group again."""
     report_apart: float = 0.1
-    """The time between two reports of one waiting change, for each change that waits.
+    """This time, multiplied by the number of waiting changes, is between two reports of one waiting change.
 
     So all waiting changes together report at most ten halts a second. Together they look at their groups 250 times a
     second, and each change looks at least once a second.

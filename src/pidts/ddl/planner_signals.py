@@ -16,8 +16,8 @@ from pidts.durable_folder import replace_file
 from pidts.model import Lsn, TableName
 
 _FEW = 16
-"""If there are more schema changes, the folder is listed once, and not searched for each signal. A thousand shards may
-wait before their changes.
+"""If there are more schema changes than this, the folder is listed once, and not searched for each signal. A thousand
+shards may wait before their changes.
 """
 
 

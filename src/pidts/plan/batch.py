@@ -12,7 +12,7 @@ from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
-"""A gap with transactions of other tables ends a slice only if it has more bytes; a smaller gap is read, too."""
+"""A gap with transactions of other tables ends a slice only if it has more bytes than this. Otherwise it is read."""
 _FAR = 1 << 31
 """From this distance in the source's log on, the 32 bits of an event's position may mean several places."""
 

@@ -31,7 +31,7 @@ _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
 """The codes of a table's halts while its structure is changing."""
 _MANY_ROWS = 500_000
-"""A table with fewer rows is compared in this process: other processes would need seconds to start."""
+"""A table with fewer rows than this is compared in this process: others would need seconds to start."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 

@@ -247,8 +247,6 @@ def _pending_kind(
 
 @dataclass(frozen=True, slots=True)
 class _SourceRows:
-    """The source's rows of some keys."""
-
     rows: pa.Table
     stamps: list[_Stamp]
     """A digest of each key's row; None if there is no row."""

@@ -315,8 +315,6 @@ def _report_unlocked(
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The result of the comparison of one table's rows."""
-
     divergence: Divergence | None = None
     """The rows that differ, whose keys are set aside; None if there are none."""
     made: Numbers = field(default_factory=lambda: _NONE)

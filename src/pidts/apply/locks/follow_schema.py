@@ -114,7 +114,6 @@ def _column_obstacle(before: Table, after: Table) -> str | None:
 
 
 def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
-    """Returns a message if a computed column gets another expression."""
     known = {column.name.lower(): column for column in before.columns if column.generated}
     defined = (action.column for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn))
     for new in defined:

@@ -69,7 +69,6 @@ def whole_of(tables: Sequence[Table]) -> Table:
 
 
 def _keys(tables: Iterable[Table]) -> tuple[Key, ...]:
-    """Returns the keys of all tables, each once."""
     keys: dict[tuple[tuple[str, ...], bool], Key] = {}
     for key in (key for table in tables for key in table.keys):
         keys.setdefault((key.columns, key.unique or key.primary), key)

@@ -296,7 +296,6 @@ class _Outcomes:
 
     @cached_property
     def _first_of_key(self) -> Numbers:
-        """The first outcome of each key."""
         return np.unique(self._key, return_index=True)[1]
 
     def dropped(self, recorded: _Recorded) -> Mask:

@@ -74,8 +74,6 @@ class GuardedBatch:
 
 @dataclass(slots=True)
 class _TargetVersions:
-    """The target's version and tombstone of each key."""
-
     kind: Numbers
     rank: Numbers
     lsn: list[bytes | None] = field(default_factory=list)

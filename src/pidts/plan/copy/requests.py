@@ -23,7 +23,7 @@ _GROWTH = 8
 _WAITING_GROWTH = 2
 """A waiting request grows at most by this factor. If its window is too long, it is read again with half the rows."""
 _ENOUGH_ROWS = 10_000
-"""A chunk of fewer rows is not faster: most of its time is the round trip."""
+"""A chunk of fewer rows than this is not faster: most of its time is the round trip."""
 _UNKNOWN_ROWS = 2_000
 """How many rows a first chunk has if the length of rows is not known."""
 _CHUNKS_PER_SLOT = 8

@@ -110,8 +110,6 @@ def _op_and_texts(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """A compiled expression, with the columns that it needs."""
-
     expr: Expr
     columns: tuple[Column, ...]
 

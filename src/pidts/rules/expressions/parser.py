@@ -95,8 +95,6 @@ def parse(text: str) -> Node:
 
 
 class _Reader:
-    """Parses the tokens in one pass."""
-
     def __init__(self, text: str) -> None:
         self._words = list(words(text))
         self._at = 0
