@@ -17,7 +17,7 @@ from tests.examples import examples
 
 from pidts.apply import Outcome, settle
 from pidts.batch.workers import Commit, Workers, resume_point
-from pidts.model import Checkpoint, Halted, LogEntry, LogFile, Lsn, TableName
+from pidts.model import Checkpoint, Halted, LogEntry, LogFile, LogPlace, Lsn, TableName
 from pidts.plan import (
     ChunkRequest,
     CopyState,
@@ -35,6 +35,7 @@ from pidts.plan import (
 from .small_log import START, behind, checkpoint, log, relevance_of, table, tables_of
 
 CHUNKS = 3
+PLACE = LogPlace("bin.000001:104")
 
 
 def test_a_run_begins_at_what_all_workers_have_table_by_table():
@@ -82,7 +83,7 @@ def test_workers_without_copies_move_as_those_with_a_copy_that_is_done(stored: P
     (at,) = [entry.transaction.lsn for entry in log("a")]
     workers = Workers((replace(checkpoint(stored), epoch=3),))
     done = PlanState(at, {table("b"): CopyState(done=True)})
-    assert workers.moved(PlanState(at), "0-1-1", "bin.000001:104") == workers.moved(done, "0-1-1", "bin.000001:104")
+    assert workers.moved(PlanState(at), "0-1-1", PLACE) == workers.moved(done, "0-1-1", PLACE)
 
 
 @pytest.mark.parametrize("copy", [{}, {table("b"): CopyState()}])
@@ -90,7 +91,9 @@ def test_the_log_file_moves_with_the_position_of_all_workers(copy: dict[TableNam
     at = [START, *(entry.transaction.lsn for entry in log("a a a"))]
     rows = [checkpoint(PlanState(place, copy), worker=number) for number, place in enumerate((at[1], at[3]))]
     first, second = LogFile("bin.000001", 1, 7, "s"), LogFile("bin.000002", 2, 7, "s")
-    moved = Workers(tuple(replace(row, log_file=first) for row in rows)).moved(PlanState(at[2], copy), log_file=second)
+    moved = Workers(tuple(replace(row, log_file=first) for row in rows)).moved(
+        PlanState(at[2], copy), place=LogPlace("", second)
+    )
     assert [row.log_file for row in moved.checkpoints] == [second, second]
     kept = moved.moved(PlanState(at[2], copy))
     assert [row.log_file for row in kept.checkpoints] == [second, second], "this batch has no log"
@@ -113,8 +116,8 @@ def test_a_copy_is_taken_with_the_place_at_which_it_was_stored():
     rows = [checkpoint(state, worker=number, run=1) for number, state in enumerate(crashed)]
     workers, state, _ = Workers.claimed(tuple(replace(row, epoch=2) for row in rows))
     assert (state.lsn, state.copy) == (at[1], old)
-    first = workers.moved(PlanState(at[3], old), gtid="1-3", position="bin.000001:500")
-    second = first.moved(PlanState(at[4], new), gtid="1-4", position="bin.000001:600")
+    first = workers.moved(PlanState(at[3], old), gtid="1-3", place=LogPlace("bin.000001:500"))
+    second = first.moved(PlanState(at[4], new), gtid="1-4", place=LogPlace("bin.000001:600"))
     again = second.checkpoints[0], first.checkpoints[1]
     assert [row.lsn for row in again] == [at[4], at[4]]
     _, state, found = Workers.claimed(again)
@@ -360,8 +363,8 @@ def test_a_run_knows_the_gtid_set_of_the_place_in_which_it_begins():
     rows = tuple(checkpoint(PlanState(lsn), worker=number) for number, lsn in enumerate((at[1], at[4])))
     workers, state, _ = Workers.claimed(rows)
     assert state.lsn == at[1]
-    first = workers.moved(PlanState(at[3]), gtid="0-1-3", position="bin.000001:300")
-    second = first.moved(PlanState(at[4]), gtid="0-1-4", position="bin.000001:400")
+    first = workers.moved(PlanState(at[3]), gtid="0-1-3", place=LogPlace("bin.000001:300"))
+    second = first.moved(PlanState(at[4]), gtid="0-1-4", place=LogPlace("bin.000001:400"))
     for torn in ((first.checkpoints[0], rows[1]), (rows[0], first.checkpoints[1])):
         assert Workers.claimed(torn)[1].lsn in (at[1], at[3])
     torn = second.checkpoints[0], first.checkpoints[1]

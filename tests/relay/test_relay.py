@@ -72,8 +72,13 @@ def test_each_entry_is_in_a_log_file(relay: Path) -> None:
         (other,) = sample_log(1, after=Lsn(1, 3, 4), log_index=3)
         store(writer, [replace(other, transaction=replace(other.transaction, prev_lsn=last))])
         found = [reader.log_file(entry.transaction.lsn) for entry in reader.entries()]
+        assert reader.log_file(Lsn(1, 4, 200)) is None, "this is not received yet"
+        purge(relay, "s", second[-1].transaction.lsn)
+    with closing(RelayReader(relay, "s")) as purged:
+        kept = [purged.log_file(at) for at in (end.lsn, purged.first, last) if at is not None]
     one, two, three = (LogFile(f"bin.00000{number}", 100 * number, 1, "server-a") for number in (1, 2, 3))
     assert found == [one, one, one, two, two, three, three, LogFile("bin.000003", 50, 2, "server-b")]
+    assert kept == [None, three, three], "of the place at which the relay begins, the file of the next entry"
 
 
 def test_a_segment_is_a_binary_log_and_entries_lie_end_to_end(relay: Path, make_writer: MakeWriter) -> None:

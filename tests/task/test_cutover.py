@@ -29,6 +29,7 @@ from tests.target.conformance.samples import create
 
 from pidts import sandbox
 from pidts.apply import TargetSession
+from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.cli.app import run_command
 from pidts.cli.status_view import show_status, status_json
 from pidts.cli.verify import verified
@@ -56,12 +57,11 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.own_record import OwnRecord
 from pidts.task.cutover.source_server import is_same
-from pidts.task.cutover.steps import Checklist, StepName
+from pidts.task.cutover.steps import Checklist, StepName, StepState
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
 from pidts.task.operate.presence import show_cutover
 from pidts.task.operate.status import TaskStatus, task_status
 from pidts.task.run.alerts import Alerts
-from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.cutover_under_way import CutoverUnderWay
 from pidts.task.run.replicator_process import NoReplicator
@@ -216,6 +216,9 @@ def test_a_checkpoint_that_was_deleted_by_hand_prevents_the_cutover(
         (first,) = target.meta.checkpoints.read("t", "one")
         claim_workers(target, "t", "one", 3, first)
         delete_worker(target, 1)
+        step = made(parts, target).look().steps[0]
+        assert (step.name, step.state) == (StepName.TABLES, StepState.BLOCKED)
+        assert step.details[0].startswith("[checkpoint-deleted] the target has no checkpoint of worker 1 of task t")
         with pytest.raises(Halted, match=r"no checkpoint of worker 1 of task t"):
             made(parts, target).carry_out()
         assert target.meta.cutovers.read("t") is None, "nothing has begun"

@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Self, TypeVar
 
-from pidts.model import Checkpoint, Halted, LogFile, Lsn, Position, TableName, Where
+from pidts.model import Checkpoint, Halted, LogPlace, Lsn, Position, TableName, Where
 from pidts.plan import (
     CopyState,
     Places,
@@ -52,6 +52,7 @@ from pidts.plan import (
     slowest,
 )
 
+_UNKNOWN = LogPlace()
 _Text = TypeVar("_Text")
 _Parsed = TypeVar("_Parsed")
 
@@ -171,7 +172,7 @@ class Workers:
         chosen = order.index(min(order))
         latest = max(checkpoint.batch for checkpoint in checkpoints)
         workers = cls(tuple(replace(checkpoint, batch=latest) for checkpoint in checkpoints))
-        stored, copy = [_stored_with(one) for one in checkpoints], states[chosen].copy
+        stored, copy = [stored_with(one) for one in checkpoints], states[chosen].copy
         begin = slowest([*states, *([stored[chosen]] if copy else stored)], copy)
         latest_there = max((place.lsn, number) for number, place in enumerate(stored) if place.lsn <= begin.lsn)[1]
         for one, state in zip(checkpoints, states, strict=True):
@@ -185,17 +186,10 @@ class Workers:
                 )
         return workers, begin, checkpoints[latest_there]
 
-    def moved(
-        self,
-        end: PlanState,
-        gtid: str = "",
-        position: str = "",
-        dealing: str = "",
-        log_file: LogFile | None = None,
-    ) -> Workers:
+    def moved(self, end: PlanState, gtid: str = "", place: LogPlace = _UNKNOWN, dealing: str = "") -> Workers:
         """Returns the workers after a batch; a worker that is ahead does not go back.
 
-        Without `log_file`, the workers keep their log files.
+        Without the log file of `place`, the workers keep their log files.
         """
         moved = list[Checkpoint]()
         is_plain = not (end.copy or end.held or dealing)
@@ -204,7 +198,7 @@ class Workers:
         known: dict[tuple[Lsn, str], Places] = {}
         copies = end.unread_copies
         for one in self.checkpoints:
-            file = log_file or one.log_file
+            position, file = place.position, place.log_file or one.log_file
             if is_plain and not one.copy and one.lsn <= end.lsn:
                 # The code below would return the same, but would take many times as long.
                 batch = one.batch + 1
@@ -226,7 +220,7 @@ class Workers:
         return Workers(tuple(moved), KnownPlaces(known), KnownCopies({copy: copies for _, copy in known}))
 
 
-def _stored_with(checkpoint: Checkpoint) -> PlanState:
+def stored_with(checkpoint: Checkpoint) -> PlanState:
     """Returns the end of the batch that stored a checkpoint row. The row's own Lsn may be after that end."""
     return copied_at(checkpoint.copy) or PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)
 
@@ -239,8 +233,8 @@ def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
     position. If tables wait at an earlier place, the relay begins there. Only the Lsn of that place is known: the
     result has no GTID set, and has a position only if the place is in the log of the checkpoint's server.
     """
-    slowest = min(checkpoints, key=lambda one: _stored_with(one).needs)
-    place = _stored_with(slowest)
+    slowest = min(checkpoints, key=lambda one: stored_with(one).needs)
+    place = stored_with(slowest)
     needs = place.needs
     if needs == place.lsn:
         if not slowest.position:

@@ -29,6 +29,7 @@ from pidts.apply import TargetSession
 from pidts.batch.batch_done import BatchDone
 from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
+from pidts.batch.log_place import end_of_batch
 from pidts.batch.workers import Workers
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
@@ -304,9 +305,8 @@ class ChannelStream:
         self, plan: BatchPlan, records: Records, also: Callable[[TargetSession], None] = lambda _: None
     ) -> None:
         gtids = with_gtids(self._gtids, plan.gtids)
-        position = self._relay.position(plan.end.lsn)
-        log_file = self._relay.log_file(plan.end.lsn) if plan.end.lsn != self._state.lsn else None
-        moved = self._workers.moved(plan.end, gtids, str(position or ""), log_file=log_file)
+        place = end_of_batch(self._relay, self._workers.checkpoints, self._state.lsn, plan.end.lsn)
+        moved = self._workers.moved(plan.end, gtids, place)
         counted = _RecordCount(records)
         has_records = bool(plan.log) or records.first is not None
         self.times.step("apply")

@@ -44,7 +44,7 @@ from pidts.model.gtid import (
     with_gtids,
 )
 from pidts.model.halt import CommandKind, DdlCommand, Halt
-from pidts.model.log_file import LogFile
+from pidts.model.log_file import LogFile, LogPlace
 from pidts.model.logged import LoggedChanges
 from pidts.model.lsn import Lsn, Position
 from pidts.model.on_divergence import OnDivergence
@@ -127,6 +127,7 @@ __all__ = [
     "LeftOut",
     "LogEntry",
     "LogFile",
+    "LogPlace",
     "LoggedChanges",
     "LoggedStatement",
     "Lsn",

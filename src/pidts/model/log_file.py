@@ -35,6 +35,10 @@ class LogFile:
         """Whether `there` is not this file, although it has the same name."""
         return self.name == there.name and (self.created, self.server_id) != (there.created, there.server_id)
 
+    def is_made_anew(self, there: LogFile) -> bool:
+        """Whether the same server has made this file anew, so that it was reset or restored."""
+        return self.server == there.server and self.is_another(there)
+
     def dumps(self) -> str:
         """Returns the file as JSON."""
         return json.dumps([self.name, self.created, self.server_id, self.server])
@@ -50,6 +54,16 @@ class LogFile:
     def __str__(self) -> str:
         """Returns the name and the time of creation."""
         return f"{self.name} (created {datetime.fromtimestamp(self.created, UTC):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A place in a source's log, as the server describes it."""
+
+    position: str = ""
+    """The log file and a byte in it: `bin.000001:42`; empty if it is not known."""
+    log_file: LogFile | None = None
+    """The log file that contains the last byte before the position; None if it is not known."""
 
 
 def creation(head: bytes) -> tuple[int, int]:

@@ -355,20 +355,24 @@ class RelayReader:
         return None
 
     def log_file(self, lsn: Lsn) -> LogFile | None:
-        """Returns the log file of the entry that ends at this Lsn; None if the relay has no such entry.
+        """Returns the log file of the entry that ends at this Lsn or, if there is none, of the next entry.
 
-        All entries of a segment are of one file. The last entry of a file may end at the head of the next file.
+        Returns None if the relay has no such entry of this server, or cannot read it: `entries` reports damage. If the
+        relay begins at this Lsn, the next entry may be in a later file.
         """
-        key = lsn.change_no, lsn.log_index - (lsn.offset <= len(MAGIC))
-        if self._log_file is not None and self._log_file[0] == key:
+        if self._log_file is not None and self._log_file[0] == _file_number(lsn):
             return self._log_file[1]
-        self.renew()
-        header = next((one for one in reversed(self._index.listed()) if one.start < lsn), None)
-        if header is None or header.origin.change_no != lsn.change_no:
+        try:
+            entry = self.find(lsn)
+            header = self._index.header(entry.extent.segment) if entry is not None else None
+            if entry is None or header is None or entry.transaction.lsn.change_no != lsn.change_no:
+                return None
+            number = _file_number(entry.transaction.lsn)
+            name = Position.of(header.origin.log_base, number[1], 0).file
+            found = LogFile.of_head(name, self.format(header.segment), header.origin.server)
+        except Halted:
             return None
-        name = Position.of(header.origin.log_base, key[1], 0).file
-        found = LogFile.of_head(name, self.format(header.segment), header.origin.server)
-        self._log_file = key, found
+        self._log_file = number, found
         return found
 
     def former_source_log(self, change_no: int) -> FormerSourceLog | None:
@@ -462,6 +466,14 @@ class RelayReader:
         what = f"the relay was cut back while it was read{reach}"
         where = Where(source=self.folder.source_id, file=str(self.folder.path))
         return Transient("relay-cut-back", what, where=where, todo="Nothing to do: the source sends the rest again")
+
+
+def _file_number(end: Lsn) -> tuple[int, int]:
+    """Returns the change number and the file number of an entry that ends at this Lsn.
+
+    The last entry of a file may end at the head of the next file.
+    """
+    return end.change_no, end.log_index - (end.offset <= len(MAGIC))
 
 
 def _following(last: Lsn, entry: LogEntry) -> LogEntry:

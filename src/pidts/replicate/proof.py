@@ -18,8 +18,27 @@ from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.model import Extent, LogFile, Lsn, Position
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayReader, RelayState
-from pidts.replicate.resume import SOURCE_BEHIND, SourceState, is_same_file, is_same_log
-from pidts.source import SourceConfig, binary_logs, connect, event_at, log_end, server_info
+from pidts.replicate.resume import (
+    SOURCE_BEHIND,
+    AppliedPlace,
+    Resume,
+    SourceState,
+    is_same_file,
+    is_same_log,
+    start_again,
+)
+from pidts.source import (
+    ServerInfo,
+    Session,
+    SourceConfig,
+    binary_logs,
+    connect,
+    event_at,
+    gtids_before,
+    log_end,
+    position,
+    server_info,
+)
 from pidts.source.replica import replica_id
 
 _FILE_HEAD = 4
@@ -94,7 +113,43 @@ def _has_file(
     return any(is_same_file(known, head) for head in heads if head is not None) if None not in heads else None
 
 
-def log_file_there(
+def begin_again(
+    source: SourceConfig,
+    session: Session,
+    info: ServerInfo,
+    server: SourceState,
+    applied: AppliedPlace,
+    server_id: int | None,
+    *,
+    use_gtid: bool,
+) -> Resume:
+    """Returns where an empty relay of a task with a checkpoint continues; raises if this server's log does not fit."""
+    at = Position.parse(applied.position) if applied.position else None
+    known = known_gtids_before(source, session, info, at, server_id) if at is not None else None
+    there = _log_file_there(source, server, applied.log_file, server_id)
+    return start_again(server, applied, known, there, use_gtid=use_gtid, where=source.where)
+
+
+def demand_begins_again(source: SourceConfig, applied: AppliedPlace, *, use_gtid: bool) -> None:
+    """Raises if a replicator with an empty relay could not continue at a checkpoint in the source's log."""
+    with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
+        info, (place, executed) = server_info(session), position(session)
+        logs = tuple(binary_logs(session))
+        server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, logs, place, executed)
+        server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
+        begin_again(source, session, info, server, applied, server_id, use_gtid=use_gtid)
+
+
+def known_gtids_before(
+    source: SourceConfig, session: Session, info: ServerInfo, place: Position, server_id: int | None
+) -> str | None:
+    """Returns the GTIDs executed up to a place; None if the log does not have this place, or if they are not known."""
+    if place.offset > dict(binary_logs(session)).get(place.file, -1):
+        return None
+    return gtids_before(source, session, info, place, server_id)
+
+
+def _log_file_there(
     source: SourceConfig, server: SourceState, known: LogFile | None, server_id: int | None
 ) -> LogFile | None:
     """Returns the server's log file that has the name of a known file; None if it has none, or if this is not known."""

@@ -26,7 +26,7 @@ from pidts.relay.standby_samples import read_samples
 from pidts.relay.task_needs import refused
 from pidts.replicate.heartbeat import Heartbeat, HeartbeatConfig
 from pidts.replicate.observer import Observer
-from pidts.replicate.proof import has_last_event, log_file_there
+from pidts.replicate.proof import begin_again, has_last_event, known_gtids_before
 from pidts.replicate.receive_lag import ReceiveLag
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.receiving_rate import ReceivingRate
@@ -40,19 +40,15 @@ from pidts.replicate.resume import (
     check_not_outdated,
     first_start,
     resume,
-    start_again,
 )
 from pidts.replicate.standby_start import standby_start
 from pidts.replicate.status import RELAY_FULL, ReplicatorState, SignsOfLife, StatusFile
 from pidts.replicate.watch import LogWatch
 from pidts.source import (
     BinlogStream,
-    ServerInfo,
-    Session,
     SourceConfig,
     binary_logs,
     connect,
-    gtids_before,
     position,
     server_info,
 )
@@ -352,11 +348,11 @@ class Replicator:
                     check_not_outdated(found.begin or state.origin, start, self._where)
                 return found, server
             if isinstance(start, AppliedPlace):
-                at = Position.parse(start.position) if start.position else None
-                known = self._gtids_before(connection, info, at, server_id) if at is not None else None
-                there = log_file_there(config.source, server, start.log_file, server_id)
-                return start_again(server, start, known, there, use_gtid=config.use_gtid, where=self._where), server
-            gtid_set = self._gtids_before(connection, info, start, server_id) if isinstance(start, Position) else None
+                source, use_gtid = config.source, config.use_gtid
+                return begin_again(source, connection, info, server, start, server_id, use_gtid=use_gtid), server
+            gtid_set = None
+            if isinstance(start, Position):
+                gtid_set = known_gtids_before(config.source, connection, info, start, server_id)
             return first_start(server, start, gtid_set, use_gtid=config.use_gtid), server
 
     def _place_of_standby(
@@ -375,11 +371,6 @@ class Replicator:
         with closing(RelayReader(self._config.relay, source.source_id)) as reader:
             found = standby_start(source, reader, server.identity, dict(server.logs), server_id)
         return found.place, found.repeats
-
-    def _gtids_before(self, connection: Session, info: ServerInfo, place: Position, server_id: int) -> str | None:
-        if place.offset > dict(binary_logs(connection)).get(place.file, -1):
-            return None
-        return gtids_before(self._config.source, connection, info, place, server_id)
 
     def _prove(self, state: RelayState, server: SourceState, server_id: int | None) -> bool | None:
         with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:

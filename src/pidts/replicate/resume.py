@@ -148,8 +148,8 @@ def start_again(
     known = applied.log_file
     is_own = known is not None and known.server == server.identity
     is_another = known is not None and there is not None and known.is_another(there)
-    if is_own and is_another:
-        raise _went_back(f"the checkpoint is in the log file {known}, and the source now has {there}", where)
+    if known is not None and there is not None and known.is_made_anew(there):
+        raise log_made_anew(known, there, where, holder="the source now")
     if place is not None and place.base == server.log_base and not is_another:
         if is_own or not use_gtid:
             _check_not_behind(place, server, where)
@@ -348,6 +348,11 @@ def _by_gtid(server: SourceState, *, known: bool = True) -> str:
     if not known:
         return f"{todo}: the executed GTID set is not known at this place, so the place cannot be found in another log"
     return f"{todo}, or set `enable-gtid: true` to continue on this server by GTID"
+
+
+def log_made_anew(known: LogFile, there: LogFile, where: Where, *, holder: str) -> Halted:
+    """Returns the error for a source that has made a checkpoint's log file anew. `holder` has the new file."""
+    return _went_back(f"the checkpoint is in the log file {known}, and {holder} has {there}", where)
 
 
 def _went_back(what: str, where: Where) -> Halted:

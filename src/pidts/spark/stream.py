@@ -62,6 +62,7 @@ from pidts.batch.decoding import SliceReader, decode
 from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import MovedKeysCleanup
+from pidts.batch.log_place import end_of_batch
 from pidts.batch.long_batch import long_work
 from pidts.batch.pointers import pointers
 from pidts.batch.transaction_classifier import TransactionClassifier
@@ -494,9 +495,8 @@ class TaskStream:
             return False
         gtids = with_gtids(self._gtids, plan.gtids)
         self._known_tables.demand(self._context, plan)
-        position = self._relay.position(end.lsn)
-        log_file = self._relay.log_file(end.lsn) if end.lsn != self._state.lsn else None
-        moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing, log_file)
+        place = end_of_batch(self._relay, self._workers.checkpoints, self._state.lsn, end.lsn)
+        moved = self._workers.moved(end, gtids, place, self._context.dealing)
         commit = Commit.of(self._workers, moved, plan.origin)
         clock.step("plan")
         counts = None if execution is Execution.IN_PARTS else self._carry_out(slices, plan, commit, clock, waiting)

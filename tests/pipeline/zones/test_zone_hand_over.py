@@ -16,10 +16,10 @@ from tests.crashes import ProcessDied
 from tests.pipeline.zones.zones_in_memory import Direction, Zone
 
 from pidts.apply import TargetSession
+from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, PidtsError, SourceTablesKey
 from pidts.plan import Limits
 from pidts.task.checks.task_records import FORWARDS
-from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskNames
 from pidts.zones import carried
 

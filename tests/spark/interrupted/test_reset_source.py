@@ -12,6 +12,16 @@ from tests.running import connect
 from pidts import sandbox
 
 
+def refusals(task):
+    """Returns the codes of the errors with which `pidts check` says that a run would refuse the log."""
+    check = task.start("--json", command="check")
+    code = check.process.wait(60)
+    findings = json.loads(check.log.read_text().splitlines()[-1])["findings"]
+    failed = [one for one in findings if not one["ok"]]
+    assert ({one["item"] for one in failed}, code) in ((set(), 0), ({"log_kept"}, 3))
+    return [one["message"].partition("]")[0].removeprefix("[") for one in failed]
+
+
 @pytest.mark.parametrize("use_gtid", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_log_that_matches_the_checkpoint_only_by_chance_is_refused(use_gtid, make_task, target_server, open_session):
     """The new log has other rows, with a transaction's end at the checkpoint's place and the same GTIDs before it."""
@@ -50,12 +60,15 @@ def test_a_log_that_matches_the_checkpoint_only_by_chance_is_refused(use_gtid, m
         applied = end_of_log()
         task.sync()
         shutil.rmtree(relay)
+        assert refusals(task) == []
         task.sync()  # the same log
+        assert refusals(task) == []
         shutil.rmtree(relay)
         begin("new")
         source.execute(f"INSERT INTO {schema}.t (v) VALUES ('new')")
         assert end_of_log() == applied
         source.execute(f"INSERT INTO {schema}.t (v) VALUES ('more')")
+        assert refusals(task) == ["source-went-back"]
         run = task.start("--until-synced", "--json")
         assert run.process.wait(120) == 5
         assert json.loads(run.log.read_text().splitlines()[-1])["error"]["code"] == "source-went-back"
@@ -66,5 +79,73 @@ def test_a_log_that_matches_the_checkpoint_only_by_chance_is_refused(use_gtid, m
         source.execute(f"INSERT INTO {schema}.t (v) VALUES ('last')")
         shutil.rmtree(relay)
         task.sync()  # the new log
+        assert rows(target) == rows(session)
+        begin("last")
+        assert refusals(task) == ["source-went-back"], "this relay has a later place of the former log"
+        session.close()
+
+
+@pytest.mark.parametrize("begins_at", ["before the checkpoint's place", "at the checkpoint's place"])
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+def test_a_relay_that_another_task_has_filled_from_the_new_log_is_refused(
+    kind, begins_at, make_task, target_server, open_session
+):
+    """The first task would continue at its place in the new log, and leave out the changes before this place."""
+    start = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97}[kind]
+    reset = {"mariadb": "RESET MASTER", "mysql97": "RESET BINARY LOGS AND GTIDS"}[kind]
+    status = {"mariadb": "SHOW MASTER STATUS", "mysql97": "SHOW BINARY LOG STATUS"}[kind]
+    postgres = target_server("postgres")
+    schema, other = f"filled_{kind}_{begins_at[0]}", f"filling_{kind}_{begins_at[0]}"
+
+    def rows(session):
+        cursor = session.cursor()
+        cursor.execute(f"SELECT id, v FROM {schema}.t ORDER BY id")
+        return [tuple(row) for row in cursor.fetchall()]
+
+    with start() as server:
+        session, target = connect(server), open_session(postgres)
+        source = session.cursor()
+
+        def begin(word):
+            for name in (schema, other):
+                source.execute(f"DROP DATABASE IF EXISTS {name}")
+            time.sleep(1.1)  # the head of a log file has the second in which the file was created
+            source.execute(reset)
+            for name in (schema, other):
+                source.execute(f"CREATE DATABASE {name}")
+                source.execute(f"CREATE TABLE {name}.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(9))")
+            source.execute(f"INSERT INTO {schema}.t (v) VALUES ('{word}')")
+
+        def add(word):
+            source.execute(f"INSERT INTO {schema}.t (v) VALUES ('{word}')")
+            source.execute(status)
+            file, offset, *_ = source.fetchone()
+            return file, offset
+
+        begin("old")
+        task = make_task(server, postgres, [schema], name=schema)
+        filling = make_task(server, postgres, [other], name=other)
+        task.sync()
+        applied = add("old")
+        task.sync()
+        shutil.rmtree(task.path.parent / "relay")
+        begin("new")
+        if begins_at.startswith("before"):
+            filling.sync()
+        assert add("new") == applied
+        if begins_at.startswith("at"):
+            filling.sync()
+        add("more")
+        run = task.start("--until-synced", "--json")
+        assert run.process.wait(120) == 5, task.logs()
+        assert json.loads(run.log.read_text().splitlines()[-1])["error"]["code"] == "source-went-back"
+        assert [value for _, value in rows(target)] == ["old"] * 2
+        assert refusals(task) == ["source-went-back"]
+        run = task.start("--until-synced", "--resync")
+        assert run.process.wait(120) == 0, task.logs()
+        assert rows(target) == rows(session)
+        add("last")
+        run = task.start("--until-synced")
+        assert run.process.wait(120) == 0, task.logs()
         assert rows(target) == rows(session)
         session.close()

@@ -695,6 +695,17 @@ def test_a_check_finds_no_loss_while_the_relay_or_the_source_has_the_log(task: T
     assert altered.code == "checkpoint-altered"
 
 
+def test_a_check_finds_that_the_checkpoint_of_a_worker_was_deleted(task: Task) -> None:
+    task.config = replace(task.config, workers=3)
+    task.start()
+    assert lost_log_findings([task.config]) == []
+    task.there("DELETE FROM pidts_meta.checkpoint WHERE worker = 1")
+    (found,) = lost_log_findings([task.config])
+    assert (found.item, found.ok, found.code) == ("log_kept", False, "checkpoint-deleted")
+    with pytest.raises(Halted, match="no checkpoint of worker 1"):
+        task.start()
+
+
 @pytest.mark.parametrize("purged", [start_mysql97], indirect=True)
 @pytest.mark.parametrize("use_gtid", [False, True])
 def test_a_check_of_a_mysql_source_finds_the_lost_log(purged: Task, *, use_gtid: bool) -> None:

@@ -7,10 +7,10 @@ from contextlib import closing
 
 from tests.task.zones.returning_pair import Pair
 
+from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.cli.zones.command import configs_of
 from pidts.source import connect
 from pidts.source.position import log_end
-from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.zones.zone_return_servers import ReturningZone
 
 

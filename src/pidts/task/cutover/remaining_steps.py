@@ -8,7 +8,7 @@ from contextlib import closing
 from pidts.apply import TargetSession
 from pidts.login.privileges import grant_statements
 from pidts.model import Constraint, Halted, PrecheckFailed, TableName
-from pidts.model.errors import listed, plural
+from pidts.model.errors import listed, plural, sentence
 from pidts.source import Session, connect, position
 from pidts.source import read_only as source_read_only
 from pidts.source.grants import account
@@ -20,6 +20,7 @@ from pidts.task.cutover.drain import is_running
 from pidts.task.cutover.inventory import Inventory
 from pidts.task.cutover.steps import CutoverStep, StepName, StepState
 from pidts.task.cutover.target_log_end import without_way_back
+from pidts.task.operate.log_loss import lost_log
 from pidts.task.operate.status import TaskStatus
 from pidts.task.tables.constraints import UncarriedForeignKey
 
@@ -37,11 +38,16 @@ class RemainingSteps:
         self._parts, self._target = parts, target
         self._makes_read_only, self._compares = makes_read_only, compares
 
-    def steps(self, status: TaskStatus, inventory: Inventory, irreversible: str) -> list[CutoverStep]:
-        """Returns all steps in their order; those that need no work are done already."""
+    def steps(
+        self, status: TaskStatus, inventory: Inventory, irreversible: str, *, has_stopped: bool
+    ) -> list[CutoverStep]:
+        """Returns all steps in their order; those that need no work are done already.
+
+        `has_stopped`: the step `stop` is done, so no run needs the log any more.
+        """
         make = self._constraints_step
         return [
-            tables_step(status),
+            (None if has_stopped else self._refused_step()) or tables_step(status),
             *self._source_steps(status),
             self._verify_step(),
             self._counter_step(inventory),
@@ -53,6 +59,14 @@ class RemainingSteps:
             make(StepName.ON_UPDATE, inventory.automatic),
             _last_step(self._parts[0], irreversible or without_way_back(self._parts[0])),
         ]
+
+    def _refused_step(self) -> CutoverStep | None:
+        """Returns the first step as blocked, if a run would refuse a checkpoint or the log."""
+        found = [lost_log(part, is_one_of_several=len(self._parts) > 1) for part in self._parts]
+        refused = [f"[{error.code}] {sentence(error.what)} {error.todo}" for error in found if error is not None]
+        return (
+            CutoverStep(StepName.TABLES, StepState.BLOCKED, "the task cannot run", tuple(refused)) if refused else None
+        )
 
     def _source_steps(self, status: TaskStatus) -> list[CutoverStep]:
         unapplied: list[str] = []

@@ -68,6 +68,7 @@ from functools import partial
 import structlog
 
 from pidts.apply import TargetSession
+from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.model import (
     Checkpoint,
     ConfigError,
@@ -110,7 +111,6 @@ from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.cutover.target_log_end import target_log_end
 from pidts.task.operate.presence import cutover_session, show_cutover
 from pidts.task.operate.status import load_status
-from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.tables.constraints import UncarriedForeignKey
 from pidts.verify import Report
 
@@ -199,7 +199,9 @@ class CutoverRun:
         remaining = RemainingSteps(
             self._parts, self._target, makes_read_only=self._options.read_only, compares=self._verify is not None
         )
-        return self._checklist(remaining.steps(status, inventory, why), inventory, why, record)
+        has_stopped = record is not None and record.stage is not CutoverStage.BEGUN
+        steps = remaining.steps(status, inventory, why, has_stopped=has_stopped)
+        return self._checklist(steps, inventory, why, record)
 
     def carry_out(self) -> Checklist:
         """Does the remaining steps; first the rest of an undo that has begun.

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from pidts.apply.checkpoint import demand_unaltered
+from pidts.apply.claim import demand_all_workers
+from pidts.batch.log_place import demand_same_log
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, PidtsError, Position, SourceTablesKey, parse_gtid_set
 from pidts.model.errors import listed, sentence, utc_time
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.task_needs import read_needs
+from pidts.replicate import AppliedPlace, demand_begins_again, end_of_same_log
 from pidts.source import ServerInfo, Session, binary_logs, connect, event_at, gtids_before, query, server_info
 from pidts.source.dump import RESTORE_LOG
 from pidts.task.config.task_file import TaskConfig
@@ -52,9 +56,12 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         first, end, origin = relay.first, relay.received, relay.origin
         gtids = relay.gtid_set(end) if end is not None else None
-    altered = next((row.altered for row in stored if row.altered), "")
-    if altered:
-        return LogLoss(f"the checkpoint was changed by hand: {altered}", keeps_relay=end is not None)
+        if altered := next((row.altered for row in stored if row.altered), ""):
+            return LogLoss(f"the checkpoint was changed by hand: {altered}", keeps_relay=end is not None)
+        try:
+            demand_same_log(relay, stored)
+        except Halted as error:
+            return LogLoss(error.what, code=error.code)
     if first is not None and end is not None and origin is not None:
         own = end.position(origin.log_base) if logs.wrote(origin) else None
         goes_on = logs.has(own, gtids or "")
@@ -71,35 +78,62 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
 
 
 def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
-    """Returns the error with which a run would end because the log is gone; None if the log is not known to be gone."""
-    if config.relay_from is not None:
-        return None  # The relay server's machine receives the log.
-    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+    """Returns the error with which a run would end at its checkpoint, or because of its log; None if none is known."""
+    explained = partial(with_loss_explained, config, moved_at=last_moved(config), is_one_of_several=is_one_of_several)
+    task, source_id = config.name, config.source.source_id
+    with (
+        closing(RelayReader(config.relay, source_id)) as relay,
+        closing(config.target.server.connect()) as target,
+    ):
+        stored = target.meta.checkpoints.read(task, source_id)
+        if not stored:
+            return None
+        try:
+            for row in stored:
+                demand_unaltered(row)
+            demand_all_workers(target, task, source_id, stored)
+            demand_same_log(relay, stored)
+        except Halted as error:
+            return explained(error)
         has_relay = relay.first is not None
-    with closing(config.target.server.connect()) as target:
-        stored = target.meta.checkpoints.read(config.name, config.source.source_id)
         # A run on another machine has its relay there.
-        runs_elsewhere = not has_relay and is_present(target, config.name, config.source.source_id)
-    if not stored:
+        runs_elsewhere = not has_relay and is_present(target, task, source_id)
+        # The relay server's machine receives the log.
+        if runs_elsewhere or config.relay_from is not None:
+            return None
+        found = _loss_error(config, stored) or _refusal(config, stored, relay)
+    if found is None:
         return None
-    try:
-        for row in stored:
-            demand_unaltered(row)
-    except Halted as altered:
-        return altered
-    if runs_elsewhere:
-        return None
+    found = explained(found)
+    if has_relay:
+        return found
+    todo = f"If the task runs on another machine, run this check there. Otherwise: {found.todo}"
+    return Halted(found.code, found.what, where=found.where, todo=todo)
+
+
+def _loss_error(config: TaskConfig, stored: Sequence[Checkpoint]) -> Halted | None:
+    """Returns the error for log that is known to be gone."""
     with closing(connect(config.source.server)) as source:
         loss = find_loss(config, source, stored)
     if loss is None:
         return None
     todo = RESTORE_LOG if loss.code == "position-lost" else ""
-    error = Halted(loss.code, loss.reason, where=config.source.server.where, todo=todo)
-    explained = with_loss_explained(config, error, last_moved(config), is_one_of_several=is_one_of_several)
-    if has_relay:
-        return explained
-    todo = f"If the task runs on another machine, run this check there. Otherwise: {explained.todo}"
-    return Halted(explained.code, explained.what, where=explained.where, todo=todo)
+    return Halted(loss.code, loss.reason, where=config.source.server.where, todo=todo)
+
+
+def _refusal(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> Halted | None:
+    """Returns the error with which the replicator would refuse the source, since it has another log than the target."""
+    source = config.source.server
+    try:
+        if relay.first is not None:
+            end_of_same_log(source, relay)
+        else:
+            at = resume_point(stored)
+            place = AppliedPlace(at.lsn, at.position, at.gtid, at.log_file)
+            demand_begins_again(source, place, use_gtid=config.source.use_gtid)
+    except Halted as error:
+        return error if error.code in _ELSEWHERE else None  # other checks report the other errors
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced
 from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext
+from pidts.batch.log_place import demand_same_log
 from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers
@@ -293,6 +294,7 @@ class Attempts:
         config, slowest = self._config, state.needs
         self._show_step("step 3 of 3: waiting for the source's log")
         wait_for_relay(config, self._replicator, slowest, self._stop, relay)
+        demand_same_log(relay, begun.checkpoints)
         # If another server has replaced the source after the checkpoint, positions are those in the log of that server.
         safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
         change_no = relay.origin.change_no if relay.origin else slowest.change_no

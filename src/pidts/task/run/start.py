@@ -21,6 +21,7 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced, demand_unaltered
+from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import (
@@ -56,7 +57,6 @@ from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.checks.task_records import record_source
 from pidts.task.checks.zone_start import demand_returned, demand_same_zone, demand_still_forwards, may_find_rows
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.run.cutover_under_way import demand_not_cut_over
 from pidts.task.run.read_structures import (
     LoggedSchemaChange,

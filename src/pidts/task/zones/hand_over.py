@@ -40,11 +40,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pidts.apply import TargetSession
+from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, Transient, Where, epoch_before_first
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE, forwarded_zones
-from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 
 _TODO = "Wait until the tasks are syncing (pidts status TASK), then repeat the command"
 

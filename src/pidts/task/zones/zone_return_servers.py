@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 
+from pidts.apply.claim import claim_workers
 from pidts.batch.workers import resume_point
 from pidts.model import (
     Checkpoint,
@@ -43,7 +44,6 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.sole_run import running_process
-from pidts.task.run.attempt.claim import claim_workers
 from pidts.task.zones.own_changes import own_changes
 from pidts.task.zones.zone_return import RecordedTask
 

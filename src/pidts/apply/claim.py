@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pidts.apply import TargetSession
+from pidts.apply.port import TargetSession
 from pidts.model import Checkpoint, Halted, SourceTablesKey, TableName, Where
 from pidts.model.advice import RESYNC_ALL
 from pidts.model.errors import named

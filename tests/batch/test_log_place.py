@@ -1,0 +1,77 @@
+"""A run refuses a relay that has another log than the one whose changes the target has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import pytest
+
+from pidts.batch.log_place import demand_same_log, end_of_batch
+from pidts.model import Checkpoint, Halted, LogFile, LogPlace, Lsn, Position, TableName
+from pidts.plan import HeldTables, PlanState
+
+KNOWN = LogFile("bin.000007", 100, 1, "mysql a")
+ANEW = replace(KNOWN, created=200)
+AT, EARLIER, END = Lsn(0, 7, 500), Lsn(0, 6, 300), Lsn(0, 8, 400)
+
+
+@dataclass
+class Relay:
+    """A relay that has these files at these places."""
+
+    files: Mapping[Lsn, LogFile]
+
+    def position(self, lsn: Lsn) -> Position:
+        return lsn.position("bin")
+
+    def log_file(self, lsn: Lsn) -> LogFile | None:
+        return self.files.get(lsn)
+
+
+def checkpoint(lsn: Lsn = AT, copy: str = "", log_file: LogFile | None = KNOWN) -> Checkpoint:
+    return Checkpoint(task="t", source="s", worker=0, lsn=lsn, position="bin.000007:500", copy=copy, log_file=log_file)
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "refused"),
+    [
+        (KNOWN, ANEW, True),
+        (KNOWN, replace(KNOWN, server_id=2), True),
+        (KNOWN, KNOWN, False),
+        (KNOWN, replace(ANEW, name="bin.000008"), False),  # the relay begins at a later file
+        (KNOWN, replace(ANEW, server="mysql b"), False),  # another server: the replicator decides
+        (KNOWN, None, False),  # purged, or not received yet
+        (None, ANEW, False),  # an earlier version has stored the checkpoint
+    ],
+)
+def test_only_a_file_of_the_same_server_and_name_that_was_made_anew_is_refused(
+    known: LogFile | None, there: LogFile | None, refused: bool
+) -> None:
+    relay = Relay({AT: there} if there is not None else {})
+    for call in (
+        lambda: demand_same_log(relay, [checkpoint(log_file=known)]),
+        lambda: end_of_batch(relay, [checkpoint(log_file=known)], AT, END),
+    ):
+        with pytest.raises(Halted, match="created") if refused else nullcontext() as caught:
+            call()
+        assert not refused or caught.value.code == "source-went-back"
+
+
+def test_a_checkpoint_is_compared_at_the_place_with_which_it_was_stored() -> None:
+    """The worker is within a transaction after this place. Or tables wait at an earlier place."""
+    stored = PlanState(AT)
+    ahead = checkpoint(Lsn(0, 7, 900, 5), PlanState(Lsn(0, 7, 900, 5)).copy_json(copied_at=stored))
+    waiting = checkpoint(copy=PlanState(AT, held=(HeldTables(frozenset({TableName("d", "t")}), EARLIER),)).copy_json())
+    for one in (ahead, waiting):
+        with pytest.raises(Halted, match=r"the relay has bin\.000007"):
+            demand_same_log(Relay({AT: ANEW}), [checkpoint(log_file=None), one])
+        demand_same_log(Relay({EARLIER: ANEW, Lsn(0, 7, 900, 5): ANEW}), [one])
+
+
+def test_the_place_of_a_batch_has_the_file_in_which_the_batch_ends() -> None:
+    after = replace(KNOWN, name="bin.000008")
+    relay = Relay({AT: KNOWN, END: after})
+    assert end_of_batch(relay, [checkpoint()], AT, END) == LogPlace("bin.000008:400", after)
+    assert end_of_batch(relay, [checkpoint()], AT, AT) == LogPlace("bin.000007:500"), "this batch has no log"
