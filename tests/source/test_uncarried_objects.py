@@ -25,8 +25,8 @@ def session(mysql_like: Server) -> Iterator[Session]:
 
 
 def opened(session: Session) -> int:
-    """Returns how many structures of tables the server has opened."""
-    return int(query(session, "SHOW GLOBAL STATUS LIKE 'Opened_table_definitions'")[0][1])
+    """Returns how many structures of tables this session has opened; other sessions do not count."""
+    return int(query(session, "SHOW SESSION STATUS LIKE 'Opened_table_definitions'")[0][1])
 
 
 def test_tables_of_other_schemas_are_not_opened(
@@ -41,6 +41,9 @@ def test_tables_of_other_schemas_are_not_opened(
     assert foreign_keys(session, lambda _: True, {database}) == []
     assert [(one.kind, one.table_name) for one in found] == [("declared type", TableName(database, "t"))]
     assert opened(session) - before < OTHERS
+    for number in range(OTHERS):
+        query(session, f"SHOW CREATE TABLE {other}.t{number}")
+    assert opened(session) - before >= OTHERS, "tables that this session opens are counted"
     run_sql(mysql_like, f"DROP DATABASE {other}")
 
 
