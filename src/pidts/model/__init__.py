@@ -1,7 +1,7 @@
 """The nouns of the product: immutable, typed, without I/O. Every other package imports this one."""
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, byte_size, change_schema, image_column
-from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, RenderedChange, epoch_before_first
+from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, KeyNote, RenderedChange, epoch_before_first
 from pidts.model.cutover import (
     CheckConstraint,
     Constraint,
@@ -123,6 +123,7 @@ __all__ = [
     "HeldChanges",
     "KeptRows",
     "Key",
+    "KeyNote",
     "Kind",
     "LeftOut",
     "LogEntry",

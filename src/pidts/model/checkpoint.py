@@ -81,6 +81,12 @@ class DdlJournal:
     """When it was stored, by the target's clock in seconds since 1970; 0 if unknown."""
 
 
+class KeyNote(str):
+    """A note about a key that a target table will not have as the source has it."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class RenderedChange:
     """A schema change as a target's own statements, and notes about the parts that the target cannot do."""

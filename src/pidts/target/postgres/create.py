@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pidts.model import Column, ColumnType, Key, Kind, RenderedChange, Table
+from pidts.model import Column, ColumnType, Key, KeyNote, Kind, RenderedChange, Table
 from pidts.target.postgres import expressions
 from pidts.target.postgres.dialect import (
     default_clause,
@@ -103,7 +103,7 @@ def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
     return " ".join(parts), notes
 
 
-def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
+def create_key(table: Table, key: Key) -> tuple[list[str], list[KeyNote]]:
     """Returns the statements that create a key's index, and notes.
 
     There are no statements for the identity: it is the primary key, which is created with the table.
@@ -118,11 +118,10 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
             f"key {key.name}: left out, since an index here holds whole values and no prefixes of "
             f"({', '.join(key.columns)})"
         )
-        return [], [note]
+        return [], [KeyNote(note)]
     if not key.unique and sum(_bytes(table.column(name).type) for name in key.columns) > _LONGEST:
-        return [], [
-            f"key {key.name}: left out, since its values may exceed the {_LONGEST} bytes that an index takes here"
-        ]
+        note = f"key {key.name}: left out, since its values may exceed the {_LONGEST} bytes that an index takes here"
+        return [], [KeyNote(note)]
     columns = ", ".join(map(identifier, key.columns))
     unique = "UNIQUE " if key.unique else ""
     # On PostgreSQL an index name is unique in its schema, and does not change when the table is renamed. On the source
@@ -136,13 +135,12 @@ def _bytes(kind: ColumnType) -> int:
     return (kind.length or 0) * 4 if kind.is_text else (kind.length or 0) * kind.is_bytes
 
 
-def _caseless(table: Table, key: Key) -> list[str]:
+def _caseless(table: Table, key: Key) -> list[KeyNote]:
     loose = [name for name in key.columns if (table.column(name).type.collation or "").endswith(_CASELESS)]
     if not loose:
         return []
-    return [
-        f"key {key.name}: upper and lower case are equal in {', '.join(loose)} on the source, and differ on the target"
-    ]
+    what = f"upper and lower case are equal in {', '.join(loose)} on the source, and differ on the target"
+    return [KeyNote(f"key {key.name}: {what}")]
 
 
 def finish_table(

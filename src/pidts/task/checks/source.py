@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pidts.apply import TargetSession
-from pidts.model import Halted, PidtsError, Position, SourceTablesKey, Table, TableName, Transient
+from pidts.model import Halted, KeyNote, PidtsError, Position, SourceTablesKey, Table, TableName, Transient
 from pidts.model.errors import listed, plural
 from pidts.relay.permissions import is_open_to_others
 from pidts.source import Session, query, server_info
@@ -290,7 +290,7 @@ def _fit(
         except PidtsError as error:
             fit = TableFit(table.name, table, problem=error.what, fix=error.todo)
         missing += fit.missing
-        if notes := [note for note in fit.notes if note.startswith("key ")]:
+        if notes := [note for note in fit.notes if isinstance(note, KeyNote)]:
             keys[fit.target_table.name] = f"{fit} ({'; '.join(notes)})"
         ahead = ""
         if fit.problem and fit.is_shared and not resumed:
