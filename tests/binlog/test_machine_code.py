@@ -13,6 +13,7 @@ import pytest
 
 from pidts.binlog import machine_code
 from pidts.binlog.machine_code import cache_folder, complete, is_complete
+from pidts.cli.app import compile_before_run
 
 PACKAGE = Path(machine_code.__file__).parent.parent
 
@@ -112,6 +113,16 @@ def test_nothing_is_compiled_for_a_folder_that_cannot_be_written(folder: Path) -
     calls: list[int] = []
     complete(lambda: calls.append(1))
     assert (calls, is_complete()) == ([], False)
+
+
+def test_a_run_says_once_why_its_machine_code_is_not_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine_code.why_not_kept() == ""
+    shutil.rmtree(folder.parent)
+    folder.parent.touch()  # a file, so that no folder can be made in it
+    compile_before_run()
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"compiled code cannot be kept ({folder}: " in said
+    assert "set NUMBA_CACHE_DIR to a folder" in said
 
 
 def test_machine_code_for_another_processor_is_not_complete(tmp_path: Path) -> None:

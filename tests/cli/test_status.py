@@ -27,6 +27,7 @@ from pidts.model import (
     Checkpoint,
     Column,
     ColumnType,
+    Fenced,
     Halt,
     Kind,
     Lsn,
@@ -145,11 +146,33 @@ def recorded(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_task_that_has_not_begun_gets_a_message_about_it(recorded: RecordedTask) -> None:
     said = recorded.status()
     keys = ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "held_lag_seconds"]
-    assert list(said) == [*keys, "cutover", "ended", "runs", "process", "stopped_at"]
+    assert list(said) == [*keys, "cutover", "ended", "runs", "process", "stopped_at", "was_killed", "known_tasks"]
     assert (said["runs"], said["process"], said["stopped_at"]) == (None, None, None)
     assert (said["begun"], said["locks"], said["held_bytes"]) == (False, [], 0)
     assert [(one["source"], one["applied"]["lsn"]) for one in said["sources"]] == [("s1", None), ("s2", None)]
     assert recorded.text() == "t: has not begun on this target\n"
+
+
+def test_tasks_that_a_wrong_name_may_mean_are_listed(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+    recorded.has("s1", A)
+    other = recorded.path.read_text()
+
+    def shown(name: str, sources: str = "s") -> tuple[list[str], list[Any]]:
+        recorded.path.write_text(other.replace("name: t\n", f"name: {name}\n").replace("id: s", f"id: {sources}"))
+        return recorded.text().splitlines(), recorded.status()["known_tasks"]
+
+    assert shown("shop") == (
+        [
+            "shop: has not begun on this target",
+            "  known      the target has records of task t (with source s1)",
+            "             to see one of them, correct `name` and `source-id` in the task file",
+        ],
+        [{"task": "t", "sources": ["s1"]}],
+    )
+    assert shown("tt", "x")[1] == [{"task": "t", "sources": ["s1"]}], "a similar name"
+    assert shown("t", "x")[1] == [{"task": "t", "sources": ["s1"]}], "the same name with another source"
+    assert shown("shop", "x") == (["shop: has not begun on this target"], [])
 
 
 def test_a_task_that_does_not_run_gets_a_message_about_it(
@@ -200,14 +223,20 @@ def test_the_end_of_a_run_and_its_death_are_visible_at_once(recorded: RecordedTa
     assert "t: it is not running, as far as this machine can tell; the last run here ended at " in recorded.text()
     said = recorded.status()
     assert (said["runs"], said["ended"], said["stopped_at"]) == (False, None, pytest.approx(time.time(), abs=20))
+    assert not said["was_killed"]
     (config.relay / "t.ended").unlink()  # a process that is killed leaves no record
-    assert "t: it is not running, as far as this machine can tell; 2 of 2" in recorded.text()
+    killed = "the last run here did not end in order: it was killed, or this machine went down"
+    assert f"t: it is not running, as far as this machine can tell; {killed}; 2 of 2" in recorded.text()
+    assert recorded.status()["was_killed"]
     (config.relay / "s1").mkdir()
     StatusFile(config.relay / "s1" / "status.json", "s1").update(connected=True)
     assert (
-        "t: it is not running, as far as this machine can tell; its replicator was last active here at"
+        f"t: it is not running, as far as this machine can tell; {killed}; its replicator was last active here at"
         in recorded.text()
     )
+    with pytest.raises(Fenced), sole_run(config), remembered_end(config):
+        raise Fenced("fenced", "another run has taken over the task")
+    assert not recorded.status()["was_killed"]
 
 
 def test_the_advice_after_the_last_run_names_the_task_file(recorded: RecordedTask) -> None:

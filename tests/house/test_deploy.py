@@ -75,6 +75,18 @@ def test_the_container_installs_by_hashes_and_runs_as_nobody_in_particular() -> 
     assert found.index(("USER", "pidts")) < next(at for at, (word, _) in enumerate(found) if word == "ENTRYPOINT")
 
 
+def test_the_image_contains_the_compiled_code_in_a_folder_of_its_user() -> None:
+    found = instructions()
+    (environment,) = [rest for word, rest in found if word == "ENV"]
+    (folder,) = re.findall(r"NUMBA_CACHE_DIR=(\S+)", environment)
+    assert not folder.startswith(("/tmp", found[[word for word, _ in found].index("VOLUME")][1]))
+    assert any(f"install -d -o pidts {folder}" in rest for word, rest in found if word == "RUN")
+    compiles = found.index(("RUN", "python -m pidts.batch.compile_ahead"))
+    assert found.index(("USER", "pidts")) < compiles
+    assert found.index(("ENV", environment)) < compiles
+    assert "python -m pidts.batch.compile_ahead" in (ROOT / "setup/python.sh").read_text("utf-8")
+
+
 def test_the_ignore_file_lets_all_copied_files_pass() -> None:
     let = {
         line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text("utf-8").splitlines() if line[:1] == "!"

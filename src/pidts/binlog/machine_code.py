@@ -60,6 +60,17 @@ def complete(compile_all: Callable[[], object]) -> None:
                 _mark().touch()
 
 
+def why_not_kept() -> str:
+    """Returns why machine code cannot be kept in the folder; empty if it can."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _LOCK).open("a").close()
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return ""
+
+
 def last_kept_at() -> float:
     """Returns the time at which any process last kept machine code on disk, in seconds since 1970; 0.0 if never."""
     latest = 0.0

@@ -16,7 +16,7 @@ import typer
 import typer.core
 
 from pidts.cli import dmctl
-from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
+from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened, plain_path
 from pidts.cli.cutover.command import cutover
 from pidts.cli.ddl.command import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
 from pidts.cli.errors import as_unexpected, has_lost_output, remember_service, remember_task, show_error
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from pidts.task.config.zones_file import Direction
 
 _OF_LOST_OUTPUT = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_COMPILES_ALWAYS = (
+    "compiled code cannot be kept ({reason}), so each run compiles it anew, for a minute or more. Let this user write "
+    "to the folder, or set NUMBA_CACHE_DIR to a folder to which this user may write"
+)
 _COMPILES = "compiling code for this machine: only the first runs do this; it takes minutes on a busy machine"
 _JOURNEY = (
     *("init", "grants", "check", "plan", "run", "status", "ddl", "locks"),
@@ -375,9 +379,12 @@ def _run(
 
 def compile_before_run() -> None:
     """Compiles what the run and its replicators need, unless this was done before. Says so, since it takes a minute."""
-    from pidts.binlog.machine_code import compiled, is_complete
+    from pidts.binlog.machine_code import compiled, is_complete, why_not_kept
 
     if compiled() and not is_complete():
+        if reason := why_not_kept():
+            write_line(_COMPILES_ALWAYS.format(reason=reason), sys.stderr)
+            return
         from pidts.batch.compile_ahead import compile_once
 
         write_line(_COMPILES, sys.stderr)
@@ -651,10 +658,11 @@ def status(
         what = f"{task} is a task file, but --watch and the options of the service need a task of the service"
         raise ConfigError("usage", what, todo="Name the task of the service instead of the file")
     with said_steps("reading the task file", quiet=log_options().has_json_on_stderr) as step:
-        if directions := directions_of(Path(task)):
+        file = plain_path(Path(task))
+        if directions := directions_of(file):
             set_up_logs(debug=debug)
-            return show_zones_status(Path(task), directions, as_json=as_json)
-        parts = opened(Path(task), debug=debug)
+            return show_zones_status(file, directions, as_json=as_json)
+        parts = opened(file, debug=debug)
         step("loading the status")
         from pidts.cli.status_view import show_status, show_without_target
         from pidts.task.operate.status import TaskStatus, local_status, task_status
@@ -665,8 +673,8 @@ def status(
         except PidtsError as error:
             answer = error
     if isinstance(answer, PidtsError):
-        return show_without_target(local_status(parts), answer, Path(task), as_json=as_json)
-    return show_status(answer, Path(task), as_json=as_json)
+        return show_without_target(local_status(parts), answer, file, as_json=as_json)
+    return show_status(answer, file, as_json=as_json)
 
 
 @app.command("schema", short_help="Print the JSON Schema of a task file.")

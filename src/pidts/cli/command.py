@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,17 @@ from pidts.cli.log_options import set_up_logs
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
 
-TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
+
+def plain_path(path: Path) -> Path:
+    """Returns the path without `.` and `..`, as messages show it, if it then still leads to the same place.
+
+    If `a` is a symbolic link, `a/../b` may be another file than `b`.
+    """
+    plain = Path(os.path.normpath(path))
+    return plain if os.path.realpath(plain) == os.path.realpath(path) else path
+
+
+TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).", callback=plain_path)]
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
 JsonInstead = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines, whatever --log-level says.")]

@@ -47,6 +47,9 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
         )
         _show_end(found, task)
         print(f"{found.task}: has not begun on this target{waits}")
+        _list("known", [f"the target has records of task {one}" for one in found.known])
+        if found.known:
+            print("             to see one of them, correct `name` and `source-id` in the task file")
         for source in found.sources:
             _show_pause(source, task)
     else:
@@ -97,6 +100,8 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "runs": found.runs,
         "process": found.process or None,
         "stopped_at": end.at if end is not None and not end.is_failure else None,
+        "was_killed": found.was_killed,
+        "known_tasks": [{"task": one.name, "sources": list(one.sources)} for one in found.known],
     }
 
 
@@ -217,8 +222,10 @@ def _running(found: TaskStatus) -> str:
     since = ""
     if found.ended is not None:
         since = "" if found.ended.is_failure else f"; the last run here ended at {moment(found.ended.at)}"
-    elif found.heard_at:
-        since = f"; its replicator was last active here at {moment(found.heard_at)}"
+    elif found.was_killed:
+        since = "; the last run here did not end in order: it was killed, or this machine went down"
+    if found.ended is None and found.heard_at:
+        since += f"; its replicator was last active here at {moment(found.heard_at)}"
     return f"it is not running, as far as this machine can tell{since}; "
 
 

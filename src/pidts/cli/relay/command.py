@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pidts.cli.command import Debug, JsonInstead
+from pidts.cli.command import Debug, JsonInstead, plain_path
 from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, Halted, Lsn
 
@@ -19,7 +19,10 @@ relay_commands = typer.Typer(
     add_completion=False,
 )
 
-Named = Annotated[Path, typer.Argument(metavar="TASK|DIR", help="A task file, or a directory that contains relays.")]
+Named = Annotated[
+    Path,
+    typer.Argument(metavar="TASK|DIR", help="A task file, or a directory that contains relays.", callback=plain_path),
+]
 
 
 @relay_commands.command("list", short_help="Show the segments, and the position of each task.")

@@ -66,7 +66,7 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     """Removes the record of the previous run's end, and records how this run ends.
 
     The run enters the epochs of its claims into the yielded dictionary. If another run has taken over the task, the end
-    is not recorded, since that run continues the task. The end of a run that is killed is not recorded either.
+    is recorded without a cause, since that run continues the task. The end of a run that is killed is not recorded.
     """
     epochs: dict[str, int] = {}
     path = _path(config)
@@ -75,6 +75,7 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     try:
         yield epochs
     except Fenced:
+        _write(path, {})
         raise
     except PidtsError as error:
         _record(path, RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs))
@@ -84,8 +85,17 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
 
 
 def _record(path: Path, end: RunEnd) -> None:
+    _write(path, asdict(end))
+
+
+def _write(path: Path, values: Mapping[str, Any]) -> None:
     with suppress(OSError):  # if the disk is full, only this record is missing
-        replace_file(path, json.dumps(asdict(end), ensure_ascii=False), durable=False)
+        replace_file(path, json.dumps(values, ensure_ascii=False), durable=False)
+
+
+def has_recorded_end(config: TaskConfig) -> bool:
+    """Whether the last run on this machine has recorded its end."""
+    return _path(config).exists()
 
 
 def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> RunEnd | None:

@@ -16,6 +16,8 @@ from pidts.apply import TargetSession
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, PidtsError, Position, RecordKey, SourceTablesKey, TableName, Transient, Where
+from pidts.model.errors import named
+from pidts.model.similar_names import similar
 from pidts.plan import PlanState
 from pidts.replicate import ReceiveProblem, heard_at, not_receiving, silent_since
 from pidts.replicate.status import REPLICATOR_SILENT
@@ -30,7 +32,7 @@ from pidts.task.operate.ddl_commands import BlockedChange, TaskCommands, needs_o
 from pidts.task.operate.pause import Pause, stored_pauses
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
-from pidts.task.operate.run_end import RunEnd, last_end
+from pidts.task.operate.run_end import RunEnd, has_recorded_end, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
 from pidts.task.operate.sole_run import has_run_here, running_process
 from pidts.task.operate.source_log import LogEnd, SourceLog, ask_for_ends, source_log
@@ -95,6 +97,17 @@ class LockedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownTask:
+    """A task that has begun on the target."""
+
+    name: str
+    sources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} (with {named('source', self.sources)})"
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStatus:
     """The status of a task with all its sources."""
 
@@ -119,6 +132,10 @@ class TaskStatus:
     """The id of the process that runs the task on this machine; 0 if there is none."""
     has_run_here: bool = False
     """Whether this machine has run the task."""
+    was_killed: bool = False
+    """Whether the last run on this machine has not recorded its end: it was killed, or the machine went down."""
+    known: tuple[KnownTask, ...] = ()
+    """If the task has not begun: tasks on the target that the task file may mean."""
 
     @property
     def has_begun(self) -> bool:
@@ -258,6 +275,7 @@ def _with_run_here(
         ended=last_end(parts[0], moved_at, epochs),
         process=process,
         has_run_here=has_run_here(parts[0]),
+        was_killed=not process and has_run_here(parts[0]) and not has_recorded_end(parts[0]),
     )
 
 
@@ -278,7 +296,7 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     """Returns the task's status as the target's records show it."""
     name = parts[0].name
     if not any(target.meta.checkpoints.read(name, part.source.source_id) for part in parts):
-        return TaskStatus(name, _none_begun(parts))
+        return TaskStatus(name, _none_begun(parts), known=meant_tasks(target, parts))
     commands = TaskCommands(parts, target)
     blocked = [one for one in commands.with_backlogs(commands.blocked_changes()) if one.is_blocked]
     known = [(key, table) for task, key, table in target.meta.structures.tables() if task == name]
@@ -334,6 +352,22 @@ def _source(
             if config.allow(name) and (SourceTablesKey(source), name) not in known
         ),
     )
+
+
+def meant_tasks(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple[KnownTask, ...]:
+    """Returns the target's tasks that have a source of this task, or a similar name. Similar names are first."""
+    sources_of: dict[str, set[str]] = {}
+    for task, key, _ in target.meta.structures.tables():
+        if isinstance(key, SourceTablesKey):
+            sources_of.setdefault(task, set()).add(key.source)
+    begun = {
+        task: tuple(source for source in sorted(sources) if target.meta.checkpoints.read(task, source))
+        for task, sources in sources_of.items()
+    }
+    own = {part.source.source_id for part in parts}
+    alike = similar(parts[0].name, sorted(begun))
+    others = [task for task in sorted(begun) if task not in alike and own.intersection(begun[task])]
+    return tuple(KnownTask(task, begun[task]) for task in (*alike, *others) if begun[task])
 
 
 def _none_begun(parts: Sequence[TaskConfig]) -> tuple[SourceStatus, ...]:
