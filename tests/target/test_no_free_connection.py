@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import pymysql
 import pytest
 from tests.conftest import RunSql
 
 from pidts.apply import Target
-from pidts.model import Transient
+from pidts.model import DatabaseMissing, PidtsError, PrecheckFailed, Transient
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
 from pidts.target.mysql.errors import translate, translate_connect
 from pidts.target.postgres import PostgresTarget
+from pidts.target.postgres.connect import login_refusal
 
 CODE = "target-connections-used"
 ACCOUNT = "no_free_connection"
@@ -85,3 +89,70 @@ def test_a_limit_of_the_account_s_queries_is_no_limit_of_its_connections() -> No
     assert translate(over).code == "target-busy"
     assert translate_connect(over, "h:3306").code == CODE
     assert translate(pymysql.err.OperationalError(1040, "Too many connections"), "a.b").code == CODE
+
+
+class TranslatingServer:
+    """Refuses each login with this SQLSTATE, and with a text that no client knows."""
+
+    def __init__(self, state: str) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._fields = f"SFATAL\0VFATAL\0C{state}\0Mtut mir leid\0\0".encode()
+        self.port: int = self._listener.getsockname()[1]
+        self.logins = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    connection.recv(8)
+                    connection.sendall(b"N")  # the first message asks for TLS
+                    connection.recv(4096)
+                    connection.sendall(b"E" + (len(self._fields) + 4).to_bytes(4) + self._fields)
+                    self.logins += 1
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "code", "advice"),
+    [
+        ("53300", Transient, CODE, "max_connections"),
+        ("28P01", PrecheckFailed, "target-denied", "correct user and password"),
+        ("28000", PrecheckFailed, "target-denied", "correct user and password"),
+        ("3D000", DatabaseMissing, "target-denied", "CREATE DATABASE"),
+        ("42501", PrecheckFailed, "target-denied", "pidts grants"),
+        ("57P03", Transient, "target-unreachable", "running"),
+    ],
+)
+def test_a_postgresql_that_translates_its_messages(state: str, kind: type[PidtsError], code: str, advice: str) -> None:
+    with closing(TranslatingServer(state)) as server:
+        with pytest.raises(PidtsError) as caught:
+            PostgresTarget("127.0.0.1", server.port, "u", "p").connect()
+        assert server.logins == 2
+    assert (type(caught.value), caught.value.code) == (kind, code)
+    assert "tut mir leid" in caught.value.what
+    assert advice in caught.value.todo
+
+
+def test_a_server_that_does_not_answer_is_asked_once() -> None:
+    """The second login would take as long as the first one."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    with closing(listener), pytest.raises(Transient) as caught:
+        PostgresTarget("127.0.0.1", listener.getsockname()[1], "u", "p", connect_timeout=2).connect()
+    assert caught.value.code == "target-unreachable"
+    listener = socket.create_server(("127.0.0.1", 0))
+    began = time.monotonic()
+    assert login_refusal(f"host=127.0.0.1 port={listener.getsockname()[1]} user=u", 0.5) == ""
+    assert time.monotonic() - began < 5
+    listener.close()
+
+
+def test_a_name_that_is_not_resolved_is_the_cause_that_is_reported() -> None:
+    with pytest.raises(Transient, match=r"nowhere\.invalid") as caught:
+        PostgresTarget("nowhere.invalid", 5432, "u", "p").connect()
+    assert caught.value.code == "target-unreachable"
+    assert login_refusal("host=nowhere.invalid user=u", 1.0) == ""

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
+import selectors
+import time
+from functools import partial
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import ConnStatus, PGconn, PollingStatus
+from psycopg.pq.abc import PGconn as Connection
 
 from pidts.login import Tls
 from pidts.target.postgres.errors import translate_connect
@@ -18,25 +26,64 @@ if _driver_log.level == logging.WARNING:
     _driver_log.setLevel(logging.ERROR)
 
 
+_REFUSAL_SECONDS = 5.0
+_REFUSED = re.compile(rb'\tErrorResponse\t.* C "(\w{5})" ')
+_WAITS_FOR: dict[int, int] = {PollingStatus.READING: selectors.EVENT_READ, PollingStatus.WRITING: selectors.EVENT_WRITE}
+
+
 def connect(
     host: str, port: int, user: str, password: str, database: str, tls: Tls, connect_timeout: int, **more: Any
 ) -> psycopg.Connection[tuple[Any, ...]]:
     """Returns a connection that fails if the server is silent for half a minute."""
+    login = {
+        "host": host,
+        "port": port,
+        "user": user,
+        "password": password or None,
+        "dbname": database,
+        "connect_timeout": connect_timeout,
+        "application_name": "pidts",
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 4,
+        "tcp_user_timeout": 30_000,
+        **tls.postgres(),
+    }
     try:
-        return psycopg.connect(
-            host=host,
-            port=port,
-            user=user,
-            password=password or None,
-            dbname=database,
-            connect_timeout=connect_timeout,
-            application_name="pidts",
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=4,
-            tcp_user_timeout=30_000,
-            **tls.postgres(),
-            **more,
-        )
+        return psycopg.connect(**login, **more)
     except psycopg.Error as error:
-        raise translate_connect(error, f"{host}:{port}/{database}") from error
+        ask = partial(login_refusal, make_conninfo(**login), _REFUSAL_SECONDS)
+        raise translate_connect(error, f"{host}:{port}/{database}", ask) from error
+
+
+def login_refusal(conninfo: str, seconds: float) -> str:
+    """Logs in once more, and returns the SQLSTATE of the server's refusal.
+
+    The driver's error of a login has only a text, which the server may have translated (lc_messages). The driver's
+    library shows the SQLSTATE only in its trace of the protocol.
+
+    It is empty if the server does not refuse the login, or does not answer within these seconds. It is also empty with
+    libpq before version 17, which does not trace logins.
+    """
+    ends = time.monotonic() + seconds
+    with os.fdopen(os.memfd_create("login"), "rb") as trace:  # the trace may have secrets, and is only in memory
+        connection: Connection = PGconn.connect_start(conninfo.encode())
+        try:
+            connection.trace(trace.fileno())
+            status: int = PollingStatus.WRITING
+            while status in _WAITS_FOR and _is_ready(connection, _WAITS_FOR[status], ends):
+                status = connection.connect_poll()
+            connection.untrace()
+        finally:
+            connection.finish()
+        trace.seek(0)
+        found: list[bytes] = _REFUSED.findall(trace.read())
+    return found[-1].decode() if found else ""
+
+
+def _is_ready(connection: Connection, event: int, ends: float) -> bool:
+    if connection.status == ConnStatus.BAD:
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.socket, event)
+        return bool(selector.select(max(0.0, ends - time.monotonic())))

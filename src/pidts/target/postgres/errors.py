@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -36,6 +36,9 @@ _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _DISK_FULL = "53100"
 _NO_CONNECTION = "53300"
 _NOT_PERMITTED = "42501"
+_NO_LOGIN, _NO_SUCH_DATABASE = "28", "3D000"
+"""The class of SQLSTATEs of a refused account or password, and the SQLSTATE of a missing database."""
+_DENIED_STATES = frozenset({_NO_SUCH_DATABASE, _NOT_PERMITTED})
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
 """The advice to the operator if a table, its schema or a column is missing, for statements about the table's rows."""
 _FOREIGN_KEY = "23503"
@@ -58,6 +61,8 @@ _NO_DATABASE = re.compile(r'database ".+" does not exist')
 """The driver's text names the host, too, and a host may be called `database`."""
 _QUESTION = "Is the server running "
 """The beginning of the line that the driver adds if it reaches no server. `UNREACHABLE_TODO` asks the same."""
+_OF_SERVER = "connection to server "
+"""A part of the driver's text if the host's name was resolved."""
 _DENIED = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -66,7 +71,8 @@ _DENIED = (
     "permission denied for database",
 )
 _NONE_FREE = ("too many clients", "too many connections", "remaining connection slots", "no more connections allowed")
-"""Parts of the errors of a server, or of a pooler, that has no free connection. An error of the login has no SQLSTATE.
+"""Parts of the errors of a server, or of a pooler, that has no free connection. The driver's error of a login has no
+SQLSTATE. A server with translated messages has other texts: see `login_refusal`.
 """
 
 
@@ -191,8 +197,11 @@ def _views(detail: str) -> list[str]:
     return [*shown, *(f"DROP {kind.upper()} {name}" for kind, name in reversed(found))]
 
 
-def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
-    """Translates an error of a login; a refused login is permanent, since the next attempt would be refused, too."""
+def translate_connect(error: psycopg.Error, place: str, ask: Callable[[], str] = str) -> PidtsError:
+    """Translates an error of a login; a refused login is permanent, since the next attempt would be refused, too.
+
+    `ask` returns the SQLSTATE of the error, or an empty text. It is asked if the server may have translated the text.
+    """
     what = _message(error)
     who = f"the target {place}"
     if "server does not support SSL" in what:
@@ -201,28 +210,32 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
         return other_host(who, what)
     if "certificate verify failed" in what:
         return not_trusted(who, what)
-    if any(word in what for word in _DENIED):
-        denied, todo = f"PostgreSQL at {place}: {what}", _login_todo(what, place)
-        if _lacks_database(what):
+    is_denied, has_none_free = (any(words in what for words in known) for known in (_DENIED, _NONE_FREE))
+    is_silent = isinstance(error, psycopg.errors.ConnectionTimeout) or _QUESTION in str(error)
+    may_be_translated = _OF_SERVER in what and not (is_denied or has_none_free or is_silent)
+    state = ask() if may_be_translated else ""
+    if is_denied or state in _DENIED_STATES or state.startswith(_NO_LOGIN):
+        denied, todo = f"PostgreSQL at {place}: {what}", _login_todo(what, place, state)
+        if _lacks_database(what, state):
             return DatabaseMissing("target-denied", denied, todo=todo)
         return PrecheckFailed("target-denied", denied, todo=todo)
-    if any(words in what for words in _NONE_FREE):
+    if has_none_free or state == _NO_CONNECTION:
         what = f"PostgreSQL at {place} has no free connection: {what}"
         return Transient(NO_CONNECTION, what, todo=NO_CONNECTION_TODO)
     return Transient("target-unreachable", f"PostgreSQL at {place}: {what}", todo=UNREACHABLE_TODO)
 
 
-def _lacks_database(what: str) -> bool:
-    return _NO_DATABASE.search(what) is not None
+def _lacks_database(what: str, state: str) -> bool:
+    return state == _NO_SUCH_DATABASE or _NO_DATABASE.search(what) is not None
 
 
-def _login_todo(what: str, place: str) -> str:
+def _login_todo(what: str, place: str, state: str) -> str:
     grants = grants_command("postgresql", place)
-    if _lacks_database(what):
+    if _lacks_database(what, state):
         return "On the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
     if "no pg_hba.conf entry" in what:
         return "On the target, let this machine's address in (pg_hba.conf), then: SELECT pg_reload_conf()"
-    if "permission denied for database" in what:
+    if state == _NOT_PERMITTED or "permission denied for database" in what:
         return f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
     return without_password(what) or account_todo(f"`{grants}` prints CREATE ROLE and GRANT")
 
