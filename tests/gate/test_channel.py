@@ -98,6 +98,24 @@ def _values(data: str) -> list[dict[str, list[str | None]]]:
     )
 
 
+def test_a_checkpoint_that_was_changed_by_hand_ends_the_channel_with_advice_that_it_can_follow(
+    mariadb: Server, mysql97: Server, database: str, make_channel: Callable[..., Task], run_sql: RunSql
+) -> None:
+    datacenter = f"{database[-40:].strip('_')}_dc"
+    run_sql(mariadb, "CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    channel = make_channel(mariadb, mysql97, database, datacenter)
+    channel.sync()
+    run_sql(mysql97, "UPDATE checkpoint SET log_position = 'x'", database=datacenter)
+    for command in (["run", "--until-synced"], ["check"]):
+        ended = channel.command(command[0], str(channel.path), *command[1:])
+        said = (ended.stdout + ended.stderr).decode()
+        assert ended.returncode in {3, 5}
+        assert "checkpoint-altered" in said
+        assert "--resync" not in said
+        assert f"drop the datacenter {datacenter}" in said
+    run_sql(mysql97, f"DROP DATABASE {datacenter}")
+
+
 def test_an_operator_decides_about_what_cannot_be_followed(
     mariadb: Server,
     mysql97: Server,

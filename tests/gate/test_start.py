@@ -23,7 +23,6 @@ from pidts.task.run import channel_start
 from pidts.task.run.channel_start import begin_channel
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState
-from pidts.task.run.table_set import StartRequest
 
 
 @dataclass
@@ -40,7 +39,7 @@ class Starts:
         config = load_task(path)
         replicator = self.replicators.setdefault(relay, ReplicatorProcess(config, forker=self.programs.replicators))
         with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
-            return begin_channel(config, source, target, replicator, threading.Event(), StartRequest())
+            return begin_channel(config, source, target, replicator, threading.Event())
 
     def on_record(self) -> dict[str, list[str]]:
         """Returns the recorded tables and their columns."""

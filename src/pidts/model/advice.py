@@ -23,14 +23,17 @@ RESYNC = "pidts run TASK --resync TABLE"
 """Gets a table past a row at which it has halted: the task skips the table's log up to the new copy."""
 RESYNC_ALL = "pidts run TASK --resync"
 """Gets a task past lost log: the task takes a new position."""
+MAKE_EQUAL = f"make the target equal to the source: {RESYNC_ALL}"
+"""Gets a task past damaged records."""
 REJOIN = (
     "leave the table out (ignore-tables in block-allow-list) and start the task. Then stop it, give the target's table "
     f"the columns of the source's table, include the table again, and copy it: {RESYNC}"
 )
 """Gets a table past log that does not fit its recorded structure. `--resync` alone would read the same log again."""
+_COPY_AGAIN = f"copy its tables again, with task-mode: all in the task file: {RESYNC_ALL}"
 NO_CHECKPOINT = (
     "Another run has begun the task anew, or somebody has deleted the row. See: pidts status TASK. If the task has not "
-    "begun there, copy its tables again, with task-mode: all in the task file: pidts run TASK --resync"
+    f"begun there, {_COPY_AGAIN}"
 )
 START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
 """Gets a task past an event that concerns no single table."""
@@ -81,6 +84,11 @@ def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> 
     first = shlex.quote(str(next(iter(tables))))
     text = _RESYNC_OF_TABLE.sub(lambda found: f"{found[1]}{again}", text)
     return _DDL_OF_TABLE.sub(lambda found: f"{found[1]}{first}", text)
+
+
+def for_channel(text: str, anew: str) -> str:
+    """Returns the advice for a channel, which copies no rows: `anew` says how it begins anew instead."""
+    return text.replace(MAKE_EQUAL, anew).replace(_COPY_AGAIN, anew)
 
 
 def of_table(command: str, source: str, table: TableName) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
-from pidts.model import Halted
+from pidts.model import ConfigError, Halted
+from pidts.model.advice import MAKE_EQUAL, NO_CHECKPOINT
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.operate.log_loss import with_loss_explained
+from pidts.task.operate.log_loss import advised_for_channel, with_loss_explained
+from pidts.task.run.task_run import run_task
 
 NOWHERE = {"host": "127.0.0.1", "port": 1, "user": "u"}
 
@@ -49,3 +52,39 @@ def test_a_channel_copies_nothing_again_but_begins_anew(tmp_path: Path, code: st
     assert "Look for it" in channel.todo
     assert "drop the datacenter dc" in channel.todo
     assert str(tmp_path / "relay" / "t") in channel.todo
+
+
+@pytest.mark.parametrize("todo", [MAKE_EQUAL, NO_CHECKPOINT])
+def test_other_errors_of_a_channel_advise_no_copy_either(tmp_path: Path, todo: str) -> None:
+    def advice(target: Mapping[str, object] | None) -> str:
+        with pytest.raises(Halted) as caught, advised_for_channel(_task(tmp_path, {}, target)):
+            raise Halted("checkpoint-altered", "so", todo=f"Restore it, or {todo}")
+        return caught.value.todo
+
+    assert advice(None) == f"Restore it, or {todo}"
+    channel = advice(CHANNEL)
+    assert "--resync" not in channel
+    assert "begin the channel anew" in channel
+    assert "drop the datacenter dc" in channel
+
+
+@pytest.mark.parametrize(("resync", "rewind"), [((), ""), (("a.t",), ""), (None, "-1h")])
+def test_a_channel_refuses_to_copy_before_it_waits_for_a_server(
+    tmp_path: Path, resync: tuple[str, ...] | None, rewind: str
+) -> None:
+    """No server answers here: without the refusal, the run would wait without end."""
+    stop = threading.Event()
+    timer = threading.Timer(20, stop.set)
+    timer.start()
+    with pytest.raises(ConfigError) as caught:
+        run_task(
+            [_task(tmp_path, {}, CHANNEL)],
+            until_synced=False,
+            stop=stop,
+            on_progress=lambda _: None,
+            resync=resync,
+            rewind=rewind,
+        )
+    timer.cancel()
+    assert caught.value.code == "not-supported"
+    assert caught.value.todo == f"Run it without {'--rewind-to' if rewind else '--resync'}"

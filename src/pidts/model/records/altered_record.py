@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from pidts.model.advice import MAKE_EQUAL
 from pidts.model.errors import Halted, Where
 
 _RESTORE = "Restore the old values of the row, for example from a backup of pidts_meta"
@@ -27,7 +28,7 @@ _TODO = {
     "range_owner": f"{_RESTORE}. The same row is in pidts_meta of the other zones",
 }
 _OTHERWISE = (
-    f"{_LOST}, delete the task's rows of this table, and make the target equal to the source: pidts run TASK --resync. "
+    f"{_LOST}, delete the task's rows of this table, and {MAKE_EQUAL}. "
     "Between zones, delete no rows: fill the whole zone again (docs/operate/zones.md, 'A zone that returns')"
 )
 

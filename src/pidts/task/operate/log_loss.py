@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from pidts.apply.claim import demand_all_workers
 from pidts.batch.log_place import demand_same_log
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, PidtsError, Position, SourceTablesKey, parse_gtid_set
+from pidts.model.advice import for_channel
 from pidts.model.errors import listed, sentence, utc_time
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
@@ -89,10 +90,11 @@ def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
         if not stored:
             return None
         try:
-            for row in stored:
-                demand_unaltered(row)
-            demand_all_workers(target, task, source_id, stored)
-            demand_same_log(relay, stored)
+            with advised_for_channel(config):
+                for row in stored:
+                    demand_unaltered(row)
+                demand_all_workers(target, task, source_id, stored)
+                demand_same_log(relay, stored)
         except Halted as error:
             return explained(error)
         has_relay = relay.first is not None
@@ -202,11 +204,8 @@ def with_loss_explained(
         command = "pidts zones return FILE ZONE, which fills a zone again from another one (docs/operate/zones.md)"
     equal, repair = f"and make the target equal: {command}", f"Copy the rows that may have changed, online: {command}"
     if config.target.is_datacenter:
-        anew = (
-            f"empty {_folder(config).path}, drop the datacenter {config.target.database} or name another database, and "
-            "start again at the position of a new baseline of the rows (docs/operate/log-purged.md#a-channel)"
-        )
-        equal, repair = f"begin the channel anew: {anew}", f"A channel copies no rows. Begin it anew: {anew}"
+        equal = _begin_anew(config)
+        repair = f"A channel copies no rows. {equal[0].upper()}{equal[1:]}"
     if error.code in _ELSEWHERE:
         todo = f"{sentence(error.todo)} To continue with the source as it is now, {equal}"
         return Halted(error.code, error.what, where=error.where, todo=todo)
@@ -221,6 +220,25 @@ def with_loss_explained(
         error = Halted(error.code, f"{sentence(error.what)} {found}", where=error.where, todo=error.todo)
     todo = repair + (f"   (or: {error.todo})" if error.todo else "")
     return Halted(error.code, error.what, where=error.where, todo=todo)
+
+
+@contextmanager
+def advised_for_channel(config: TaskConfig) -> Iterator[None]:
+    """Replaces the advice to copy rows in the errors of a channel, which copies none."""
+    try:
+        yield
+    except PidtsError as error:
+        if config.target.is_datacenter:
+            error.todo = for_channel(error.todo, _begin_anew(config))
+        raise
+
+
+def _begin_anew(config: TaskConfig) -> str:
+    return (
+        f"begin the channel anew: empty {_folder(config).path}, drop the datacenter {config.target.database} or name "
+        "another database, and start again at the position of a new baseline of the rows "
+        "(docs/operate/log-purged.md#a-channel)"
+    )
 
 
 def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:

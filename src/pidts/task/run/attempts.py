@@ -439,7 +439,6 @@ class Attempts:
                     target,
                     self._replicator,
                     self._stop,
-                    self._next.request,
                     on_claim=self._claims,
                     epoch=self._epoch,
                     has_begun=self._has_begun,

@@ -27,7 +27,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.gate.committer import Channel
 from pidts.gate.stream import ChannelStream
-from pidts.model import Checkpoint, ConfigError, Lsn, PrecheckFailed, SourceTablesKey, TableName, Transient, Where
+from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.servers_read import servers_read
@@ -40,7 +40,6 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.read_structures import StructureReader, StructureReading
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, read_at_start, resumed_state, start_checkpoint, terms_of_relay
-from pidts.task.run.table_set import StartRequest
 from pidts.task.tables.channel import note_first_id, other_task, own
 
 _LOCK = ("*", "datacenter")
@@ -52,7 +51,6 @@ def begin_channel(
     target: TargetSession,
     replicator: ReplicatorProcess,
     stop: threading.Event,
-    wanted: StartRequest,
     on_claim: Callable[[int], None] = lambda _: None,
     epoch: int = 0,
     *,
@@ -65,13 +63,6 @@ def begin_channel(
     """
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     source_id = config.source.source_id
-    if wanted.resync is not None or wanted.rewind is not None:
-        raise ConfigError(
-            "not-supported",
-            "a channel has changes and no rows, so there is nothing to copy again",
-            where=Where(source=source_id),
-            todo=f"Run it without {'--rewind-to' if wanted.resync is None else '--resync'}",
-        )
     datacenter = Datacenter(target, config.target.database)
     if misfit := datacenter.misfit():
         raise _refused(config, misfit, "Give its tables Inception Gate's columns, or name another database")

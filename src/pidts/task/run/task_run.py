@@ -20,8 +20,10 @@ from pidts.model import PidtsError, ServerDown, Transient
 from pidts.owned_folder import owned_folder
 from pidts.relay.permissions import private_files
 from pidts.task.checks.all_sources import require_all_sources_fit
+from pidts.task.checks.channel import demand_tables
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.log_loss import advised_for_channel
 from pidts.task.operate.pause import PauseFile
 from pidts.task.operate.progress import Progress
 from pidts.task.operate.run_end import remembered_end
@@ -76,6 +78,10 @@ def run_task(
     does not accept writes (a lock, read-only, down), the run waits without end and shows the cause. If the relay is
     damaged, the source sends that part of its log again, once for each place.
     """
+    if resync is not None or rewind:
+        option = "--rewind-to" if resync is None else "--resync"
+        reason = "it has changes and no rows, so there is nothing to copy again"
+        demand_tables(parts[0], option, reason, f"Run it without {option}")
     name = parts[0].name
     alerts = Alerts(parts[0].relay, name, parts[0].path)
     pauses = PauseFile(parts[0])
@@ -174,8 +180,9 @@ def _carry_on(
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
                 # Each attempt may give a reason for another attempt at once; a stop must still end the loop.
-                if run.attempt(until_synced=until_synced) or stop.is_set():
-                    break
+                with advised_for_channel(config):
+                    if run.attempt(until_synced=until_synced) or stop.is_set():
+                        break
             except StartStopped:
                 break
             except Transient as error:
