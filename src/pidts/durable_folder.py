@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and the missing ones above it; all new names are durable."""
+    """Creates a folder and the missing folders above it. Their names are on the disk when this function returns."""
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -21,7 +21,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until created, renamed and removed names of a folder are on the disk."""
+    """Waits until the names that were created, changed or removed in a folder are on the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -32,8 +32,8 @@ def sync_folder(folder: Path) -> None:
 def replace_file(path: Path, text: str, *, durable: bool) -> None:
     """Writes a whole file, which only this user can read. Readers see the old content or the new one.
 
-    `durable`: the new content is on the disk when this function returns. Otherwise, after a crash of the machine, the
-    file may have the old content. Each process has a draft of its own, since several may write the same file.
+    With `durable`, the new content is on the disk when this function returns. Otherwise the file may have the old
+    content after a crash of the machine. Several processes may write the same file, so each writes a draft of its own.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,10 +1,11 @@
 """Forks processes on request, from a process that has loaded the program and has one Python thread.
 
-All children of this process share the memory of everything that it has loaded. A fork copies only the calling thread,
-and locks that other threads have stay locked for ever. So the process that forks does only that, and has one thread.
+All children of this process share the memory of everything that it has loaded. A fork copies only the calling thread:
+a lock of another thread would stay locked in the child for ever. So the process that forks, the forker, does nothing
+else and has one thread.
 
-Requests and answers are JSON, one message each. A request also carries two descriptors: the child's standard output and
-standard error.
+Each request and each answer is one message with JSON. A request also carries two descriptors: the child's standard
+output and standard error.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _reap(ended: dict[int, int]) -> None:
 
 @dataclass(slots=True)
 class ForkedProcess:
-    """A forked process: a descriptor shows its end, and the forker knows its exit code."""
+    """A forked process. Its descriptor (a pidfd) shows whether it has ended; only the forker can read its exit code."""
 
     pid: int
     forker: Forker
@@ -108,11 +109,14 @@ class ForkedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended; this does not ask the forker."""
+        """Whether the process has ended. The forker is not asked."""
         return self.returncode is not None or self._process < 0 or bool(select.select([self._process], [], [], 0)[0])
 
     def poll(self) -> int | None:
-        """Returns the exit code, negative for a signal, 0 if it is not known any more; None while the process runs."""
+        """Returns the exit code; None while the process runs.
+
+        A negative code is a signal. The code is 0 if the forker does not know it any more.
+        """
         if self.returncode is None and self.has_ended:
             code = self.forker.exit_code(self.pid)
             self.returncode = 0 if code is None else code
@@ -146,14 +150,14 @@ class ForkedProcess:
 
 
 class Forker:
-    """Asks the forker for processes, over the connection to it; any thread may use this object."""
+    """Sends requests to the forker. Any thread may use this object."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._requests.settimeout(_ANSWER_SECONDS)
         self._lock = threading.Lock()
         self.is_lost = False
-        """Whether the forker has ended, or does not answer."""
+        """Whether the forker has ended or does not answer."""
 
     def fork(self, name: str, arguments: Sequence[str], output: int, errors: int) -> ForkedProcess | None:
         """Returns a new process that writes to these descriptors; None if the forker is lost."""
@@ -186,7 +190,7 @@ class Forker:
                 answer = None
             self.is_lost = not isinstance(answer, dict)
             if self.is_lost:
-                # The forker has to end: no caller would know a process that it forks after this.
+                # Closing ends the forker. Otherwise it could still fork a process that no caller knows.
                 self.close()
             return answer if isinstance(answer, dict) else None
 
@@ -194,9 +198,9 @@ class Forker:
 def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
     """Forks the forker: a process that forks others, and that ends with this process.
 
-    This process must have no other threads now. Each child of the forker calls `run` with the forker's process id, so
-    that it can end with the forker (`end_with_parent`). The children read nothing from this process's standard input.
-    Garbage collection never frees objects that exist now (`gc.freeze`).
+    The caller's process must have no other threads. Each child of the forker calls `run` with the forker's process id,
+    so that it can end with the forker (`end_with_parent`). The children read nothing from the caller's standard input.
+    Garbage collection never frees objects that already exist (`gc.freeze`).
     """
     ours, theirs = channel()
     parent = os.getpid()
@@ -222,7 +226,7 @@ def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
 
 
 def end_with_parent(parent: int) -> None:
-    """Makes the kernel end this process together with its parent, whose process id is given."""
+    """Makes the kernel end this process when the process `parent`, its parent, ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # The parent ended before the kernel was asked.
@@ -230,10 +234,10 @@ def end_with_parent(parent: int) -> None:
 
 
 def name_process(title: str) -> None:
-    """Sets this process's name in `top` and its arguments in `ps`: a forked process begins with those of its parent.
+    """Sets this process's name in `top` and its arguments in `ps`. A forked process begins with those of its parent.
 
-    The first word of the title is the name, of up to 15 letters. `ps` shows the arguments that the kernel reads in this
-    process's memory. The title is written there over the parent's arguments, so it is cut to their length.
+    The name is the title's first word, cut to 15 letters. For `ps`, the kernel reads the arguments from this process's
+    memory. The title overwrites the parent's arguments there, so it is cut to their length.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split(maxsplit=1)[0].encode(), 0, 0, 0)
     try:

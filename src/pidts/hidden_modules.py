@@ -1,12 +1,11 @@
 """Hides modules that pyarrow would import although PiDTS does not need them there.
 
-pyarrow imports pandas as soon as it makes its first array, which takes a quarter of a second and 45 MB in each process.
-Spark uses pandas: a process that starts Spark makes it visible again. In a session that PiDTS starts, Spark's Python
-processes do not need it, either (`spark/worker_start.py`).
-
-pyarrow imports its own `dataset` when it first groups rows, during the first batches, and groups tables without it. The
-import takes 60 ms on an idle machine, and 8 MB in each process. Other importers of `dataset` find it.
-Of its functions, only `Dataset.sort_by` and `Dataset.join` fail then, which nothing here uses.
+- **pandas**: pyarrow imports it for its first array. This takes a quarter of a second and 45 MB in each process. Spark
+  uses pandas, so a process that starts Spark makes it visible again. The Python processes that Spark starts for PiDTS
+  do not need it (`spark/worker_start.py`).
+- **pyarrow.dataset**: pyarrow imports it when it first groups rows, although it can group tables without it. This takes
+  60 ms on an idle machine, and 8 MB in each process. Only this import is refused; other modules can import `dataset`.
+  Then only `Dataset.sort_by` and `Dataset.join` fail, and PiDTS uses neither.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from types import ModuleType
 
 
 def hide_modules() -> None:
-    """Hides the modules in this process; for programs, not for libraries."""
+    """Hides the modules in this process. Only programs call this; a library must not change its user's imports."""
     sys.meta_path[:0] = [_NoPandas(), _NoDataset()]
 
 
 def show_pandas() -> None:
-    """Makes pandas visible to imports again, for Spark; pyarrow works without it."""
+    """Makes pandas visible to imports again. Spark needs it."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _NoPandas)]
 
 
@@ -40,7 +39,7 @@ class _NoDataset(MetaPathFinder):
 
 
 def _importer() -> str:
-    """Returns the name of the module that imports another one now, in this thread."""
+    """Returns the name of the module whose import statement has led to this call."""
     frame = sys._getframe(2)  # noqa: SLF001 - documented; no other function gives one frame
     while frame.f_back is not None and frame.f_globals.get("__name__") == "importlib._bootstrap":
         frame = frame.f_back

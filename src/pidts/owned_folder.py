@@ -31,7 +31,7 @@ class OwnedFolder:
 
     path: Path
     lock: int
-    """The descriptor of the lock. If a child process inherits it, the folder remains until the child has ended, too."""
+    """The descriptor of the lock. If a child inherits it, other processes keep the folder until the child has ended."""
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """Measures how threads spend their time, so that a run can say which of its stages is slow.
 
-One thread does the work and notes its steps; another one reads the times at any moment, even in the middle of a long
-step. A step costs two readings of a clock. The time in which a thread does not compute is waiting time. During a
-commit, the thread waits for the target's answer.
+One thread does the work and notes its steps. Another thread may read the times at any moment, even in the middle of a
+long step. A thread waits while it does not compute. During a commit, it waits for the target's answer.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class CommitTime:
-    """The cost of commits: the seconds that they took, how many of these were computing, and the round trips."""
+    """What commits have cost: the seconds that they took, the part of them that was computing, and the round trips."""
 
     seconds: float = 0.0
     cpu: float = 0.0
@@ -77,12 +76,12 @@ class CommitTime:
         return max(0.0, self.seconds - self.cpu)
 
     def to_json(self) -> list[float]:
-        """Returns plain values, which `of` takes."""
+        """Returns the numbers from which `of` makes this object again."""
         return [self.seconds, self.cpu, self.trips, self.commits]
 
     @classmethod
     def of(cls, values: Iterable[float]) -> CommitTime:
-        """Reads the values of `to_json`."""
+        """Returns the object from the numbers of `to_json`."""
         return cls(*values)
 
 
@@ -123,7 +122,7 @@ class CommitMeter:
 
 
 def waited_for_cores() -> float | None:
-    """Returns the seconds for which threads of this process were ready to run but had no core; None if unknown."""
+    """Returns how many seconds the threads of this process were ready to run and had no core; None if unknown."""
     found = 0
     try:
         for path in Path("/proc/self/task").iterdir():
@@ -134,12 +133,12 @@ def waited_for_cores() -> float | None:
 
 
 def shares(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Returns the share of these seconds that each step took between two readings."""
+    """Returns the share of `seconds` that each step took between two readings of `StepTimes`."""
     return {name: min(1.0, max(0.0, spent - before.get(name, 0.0)) / seconds) for name, spent in after.items()}
 
 
 def _cpu_of(thread: int) -> float | None:
-    """Returns the seconds of computing of another thread of this process; None if unknown."""
+    """Returns how many seconds another thread of this process has computed; None if unknown."""
     try:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text("ascii").split()[0]) / _NANO
     except (OSError, ValueError, IndexError):

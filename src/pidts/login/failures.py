@@ -14,13 +14,15 @@ _NONE_SENT = {
     "using password: NO": ("MYSQL_PWD", "mysql://user:${VARIABLE}@host:port/"),
     "no password supplied": ("PGPASSWORD", "postgresql://user:${VARIABLE}@host:port/database"),
 }
-"""Parts of the errors of MySQL (MariaDB) and PostgreSQL for a login without a password. With each: the environment
-variable from which commands read a URL's password, and the form of a URL that names another variable.
+"""Texts by which the errors of MySQL, MariaDB and PostgreSQL show that a login had no password.
+
+Each text has the environment variable from which commands read a URL's password, and the form of a URL that names
+another variable.
 """
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors that mean a broken connection, and not a refusal by the server."""
 _DAMAGED = ("BAD_RECORD_MAC",)
-"""OpenSSL's name for bytes that were damaged on the network. No peer sends such bytes, so a retry may help."""
+"""OpenSSL's name for bytes that the network has damaged. A retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})
 """OpenSSL's two error numbers for a certificate that is not for this host name, or not for this address."""
 
@@ -39,14 +41,15 @@ _SEEN = re.compile(r"for user '.*'@'([^']+)'|^Host '([^']+)' is not allowed")
 def seen_host(said: str) -> str:
     """Returns this machine's name or address as a MySQL server sees it, from the text of a refused login.
 
-    Accounts belong to hosts, and the server compares them with this name. The result is empty if the text has none.
+    An account is for one host, or for a pattern of hosts, and the server compares it with this name. Returns an empty
+    text if the error does not contain the name.
     """
     found = _SEEN.search(said)
     return (found[1] or found[2]) if found else ""
 
 
 def without_password(said: str) -> str:
-    """Returns the advice if the server says that the client has sent no password; otherwise an empty text."""
+    """Returns advice if the server's error says that the client has sent no password; otherwise an empty text."""
     for part, (variable, url) in _NONE_SENT.items():
         if part in said:
             return (
@@ -57,7 +60,10 @@ def without_password(said: str) -> str:
 
 
 def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckFailed | None:
-    """Returns the TLS refusal that caused a driver's error; None if there was no refusal, or if a retry may help."""
+    """Returns the error for a failed TLS handshake.
+
+    Returns None if TLS did not cause the driver's error, or if a retry may help.
+    """
     found = _cause(error)
     if found is None or isinstance(found, _CUT) or (found.reason or "").endswith(_DAMAGED):
         return None
@@ -74,7 +80,7 @@ def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckF
 
 
 def out_of_order(error: BaseException) -> bool:
-    """Whether the MySQL driver received a packet out of order, because a length was damaged on the way."""
+    """Whether the MySQL driver received a packet out of order, since the network has damaged a packet's length."""
     return isinstance(error, pymysql.err.InternalError) and str(error.args[0]).startswith("Packet sequence number")
 
 

@@ -1,9 +1,11 @@
 """Wraps the MySQL driver's connection, so that it is cheaper to open, and safe against invalid packets.
 
-For each connection, the driver loads the system's certificate authorities. This takes 30 ms of CPU time, several
-times as long as the login itself, and a copy makes a connection for each chunk. Also, the driver does not check the
-packets that it reads. An empty packet, an invalid public key, or the request for a file of this machine ends in an
-IndexError, a ValueError or a RuntimeError.
+The driver has two faults:
+
+- It loads the system's certificate authorities for each connection. This takes 30 ms of CPU time, several times as long
+  as the login itself, and a copy makes a connection for each chunk.
+- It does not check the packets that it reads. An empty packet, an invalid public key, or the request for a file of this
+  machine ends in an IndexError, a ValueError or a RuntimeError.
 """
 
 from __future__ import annotations
@@ -44,10 +46,7 @@ class Link(_Connection):
     """A connection to a MySQL or MariaDB server."""
 
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        """Returns the TLS context.
-
-        Without options (`preferred`), the connection is encrypted if the server can do this, and nothing is verified.
-        """
+        """Returns the TLS context. Without options, the mode is `preferred`, which verifies no certificate."""
         context: ssl.SSLContext = super()._create_ssl_ctx(sslp) if sslp else _unchecked()  # type: ignore[misc]
         return context
 
@@ -57,7 +56,7 @@ class Link(_Connection):
             super().connect(sock)
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-        """Reads a packet. If results of the same statement repeat a column's description, it is parsed only once."""
+        """Reads a packet. Descriptions of columns are cached, since a repeated statement gets the same ones again."""
         known = _described if packet_type is FieldDescriptorPacket else packet_type
         return super()._read_packet(known)  # type: ignore[no-untyped-call]
 
@@ -73,7 +72,7 @@ class Link(_Connection):
                     result.read()
         except pymysql.err.OperationalError as error:
             if error.args[0] == MALFORMED:
-                # The connection cannot be used any more: its next packet would look like the answer to another query.
+                # The rest of this answer would be taken for the answer to the next query, so the connection is closed.
                 self._force_close()  # type: ignore[attr-defined]
             raise
         self._result = result
@@ -114,7 +113,7 @@ def _of_protocol() -> Iterator[None]:
 
 @lru_cache(maxsize=512)
 def _described(data: bytes, encoding: str) -> FieldDescriptorPacket:
-    """Returns the description of a column. It may be cached, since nobody changes a description after reading it."""
+    """Returns the description of a column. It may be cached, since no code changes it."""
     return FieldDescriptorPacket(data, encoding)
 
 

@@ -1,7 +1,7 @@
-"""Login methods that the driver lacks, and two methods that the driver does not handle safely.
+"""Login methods that the driver lacks, and two methods that send the password and that the driver allows without TLS.
 
-The driver itself supports mysql_native_password, sha256_password and caching_sha2_password. Over a plain connection, it
-uses the server's public key for the latter two.
+The driver itself supports mysql_native_password, sha256_password and caching_sha2_password. Over a plain connection,
+it encrypts the password of the latter two with the server's public key.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ _Point: TypeAlias = "tuple[int, int, int, int]"
 def sign(password: bytes, message: bytes) -> bytes:
     """Returns the signature of 64 bytes as MariaDB's account plugin `ed25519` requires it.
 
-    The signature is Ed25519 (RFC 8032) with a different secret: in the RFC the secret is 32 random bytes, here it is a
-    password of any length. So libraries with the usual interface cannot compute it. The signature is computed once per
-    login, and takes some milliseconds.
+    The signature is Ed25519 (RFC 8032), except for the secret: 32 random bytes in the RFC, a password of any length
+    here. So the usual libraries cannot compute it. A login needs one signature, which takes some milliseconds.
     """
     digest = hashlib.sha512(password).digest()
     secret = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | (1 << 254)
@@ -91,7 +90,6 @@ class _Ed25519(_Method):
     """The login method `ed25519` of MariaDB."""
 
     def authenticate(self, packet: Any) -> Any:
-        """Signs the server's challenge."""
         return _answer(self._connection, sign(self._connection.password, packet.read_all()))
 
 
@@ -115,17 +113,16 @@ class _Clear(_Method):
     """Sends the password in clear text, but only over TLS. The driver itself would do this even without encryption."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the packet is empty
-        """Answers only over TLS."""
         _demand_tls(self._connection)
         return _answer(self._connection, self._connection.password + b"\0")
 
 
 class _Dialog(_Method):
-    """Answers MariaDB's PAM plugin, which also asks for passwords in clear text."""
+    """Answers MariaDB's PAM plugin, which also asks for passwords in clear text, but only over TLS."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the driver reads it
-        """Answers only over TLS, with the driver's own code."""
         _demand_tls(self._connection)
+        # After this error, the driver answers with its own code.
         raise AttributeError("authenticate")
 
 

@@ -1,7 +1,7 @@
 """Reads the privileges of a MySQL or MariaDB account from SHOW GRANTS, and writes GRANT statements.
 
-A schema in a GRANT is a pattern: `shop_1` also matches `shopX1`, unless its underscore is escaped. If the GRANT names a
-table, the schema is a plain name.
+A schema in a GRANT is a pattern: `shop_1` also matches `shopX1`, unless its underscore has a backslash before it. If
+the GRANT names a table, the schema is a plain name.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _SAME = (
 
 @dataclass(frozen=True, slots=True)
 class Privilege:
-    """One privilege, and the objects for which it is granted: all, a schema pattern, or a table."""
+    """One privilege, and its objects: everything, a schema, or a table."""
 
     name: str
     schema: str = ""
-    """The schema; empty for all schemas."""
+    """The schema: a pattern if the privilege was read from SHOW GRANTS, otherwise a name. Empty for all schemas."""
     table: str = ""
     """The table; empty for all tables of the schema."""
 
     @property
     def place(self) -> str:
-        """Returns the objects in GRANT's notation."""
+        """Returns the objects as a GRANT names them. The schema must be a name."""
         if not self.schema:
             return "*.*"
         return f"{_quoted(self.schema)}.{_quoted(self.table)}" if self.table else f"{_quoted(_escaped(self.schema))}.*"
@@ -55,20 +55,20 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Privileges:
-    """The privileges that an account was granted, and those taken away by MySQL's partial revokes (`taken`)."""
+    """The privileges that an account was granted, and those that MySQL's partial revokes have taken away (`taken`)."""
 
     given: tuple[Privilege, ...]
     taken: tuple[Privilege, ...] = ()
 
     def has(self, wanted: Privilege) -> bool:
-        """Whether the privilege is granted for these objects, or for more objects that include them."""
+        """Whether the account has this privilege for all objects of `wanted`."""
         return any(_covers(one, wanted) for one in self.given) and not any(_covers(one, wanted) for one in self.taken)
 
 
 def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
     """Returns all grants of a session.
 
-    With `names_roles`, the server shows the grants of a role only if SHOW GRANTS names the role (MySQL 8).
+    `names_roles` is for MySQL 8, which shows the grants of a role only if SHOW GRANTS names the role.
     """
     sql = "SHOW GRANTS"
     if names_roles:
@@ -86,9 +86,9 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 def account_of(ask: Ask, user: str, host: str = "") -> str:
     """Returns the account (`'user'@'host'`) that a GRANT to this user names.
 
-    If the user has only one account, it is this account. If the user has several and the server's `host` is this
-    machine, it is the account that a login from this machine uses. In all other cases it is the user's account for any
-    host (`%`), even if it does not exist.
+    - The user has only one account: this account.
+    - The user has several, and the server's `host` is this machine: the account that a login from this machine uses.
+    - Otherwise: the user's account for any host (`%`), even if it does not exist.
     """
     hosts = hosts_of(ask, user)
     here = [name for name in _HERE if name in hosts] if host in _HERE else []
@@ -96,7 +96,7 @@ def account_of(ask: Ask, user: str, host: str = "") -> str:
 
 
 def hosts_of(ask: Ask, user: str) -> list[str]:
-    """Returns the hosts of this user's accounts; none if this session may not read them."""
+    """Returns the hosts of this user's accounts; empty if this session may not read them."""
     quoted = user.replace("\\", "\\\\").replace("'", "''")
     try:
         return [_text(row[0]) for row in ask(f"SELECT Host FROM mysql.user WHERE User = '{quoted}'")]
@@ -107,7 +107,7 @@ def hosts_of(ask: Ask, user: str) -> list[str]:
 
 
 def privileges_of(grants: Iterable[str]) -> Privileges:
-    """Parses the lines of SHOW GRANTS, except grants of columns, roles and procedures."""
+    """Parses the lines of SHOW GRANTS. Grants of columns, roles and procedures are ignored."""
     given: list[Privilege] = []
     taken: list[Privilege] = []
     for line in grants:
@@ -115,7 +115,7 @@ def privileges_of(grants: Iterable[str]) -> Privileges:
             schema, table = _name(found["schema"]), _name(found["table"])
             names = (word.strip().upper() for word in _OF_COLUMNS.sub("", found["names"]).split(","))
             (given if found["way"].upper() == "GRANT" else taken).extend(
-                # A schema's name is a pattern only if no table is named. So it is escaped here if a table is named.
+                # With a table, the schema is a plain name. It is escaped here, since `Privilege` has a pattern.
                 Privilege(name, _escaped(schema) if table else schema, table)
                 for name in names
                 if name
@@ -129,7 +129,7 @@ def account_name(user: str, host: str) -> str:
 
 
 def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[str]:
-    """Yields one GRANT statement for all privileges on the same objects; objects keep the order of `privileges`."""
+    """Yields one GRANT statement for all privileges on the same objects, in the order of `privileges`."""
     wanted = list(dict.fromkeys(privileges))
     places = {place: number for number, place in reversed(list(enumerate(one.place for one in wanted)))}
     for place, of_place in groupby(sorted(wanted, key=lambda one: places[one.place]), key=lambda one: one.place):

@@ -63,8 +63,8 @@ class Tls:
     def of(cls, mode: str = "", ca: str = "", cert: str = "", key: str = "") -> Tls:
         """Parses the settings. Empty settings count as missing. Raises ValueError if settings contradict each other.
 
-        If no mode is given, the other settings decide, as with MySQL's clients and DM. With an authority, the server's
-        certificate is verified. With a client certificate, TLS is required.
+        If no mode is given, the other settings decide, as with MySQL's clients and DM. With `ca`, the server's
+        certificate is verified. With `cert`, TLS is required.
         """
         word = mode.lower().replace("-", "_")
         if word not in set(Mode):
@@ -122,7 +122,7 @@ class Tls:
                 )
 
     def mysql(self) -> dict[str, Any]:
-        """Returns the options of a MySQL connection. Without options, the driver behaves as `preferred`."""
+        """Returns the options of a MySQL connection. None are needed for `preferred`, the driver's default."""
         if self.mode is Mode.PREFERRED:
             return {}
         context = self.context()

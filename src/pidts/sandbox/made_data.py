@@ -1,8 +1,8 @@
 """Copies the data of a new server from data that was made before for the same kind of server.
 
-Making the data takes seconds of CPU time, and copying it takes a tenth of that. A process that starts many servers, and
-all processes that it starts, share the copies in the folder that `PIDTS_SANDBOX_DATA` names. The process that sets this
-variable removes the folder.
+Making the data takes seconds of CPU time, and copying it takes a tenth of that. The environment variable
+`PIDTS_SANDBOX_DATA` names a folder with data of each kind. A process that starts many servers sets it for itself and
+its children, and removes the folder at the end.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from pathlib import Path
 
 FOLDER = "PIDTS_SANDBOX_DATA"
 _OF_ONE_SERVER = ("auto.cnf",)
-"""The file with MySQL's identity. A copy must not have it, since each server needs its own.
-
-The server's TLS keys are copied: all copies have the same ones.
-"""
+"""The file with MySQL's identity. A copy must not have it, since each server needs its own. TLS keys may be shared."""
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
-    """Puts the data of a new server into the folder `data`: a copy, or what `make` creates there."""
+    """Puts the data of a new server into the folder `data`: a copy, or else what `make` creates there."""
     shared = os.environ.get(FOLDER)
     if shared is None:
         make()
@@ -44,5 +41,5 @@ def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
 
 
 def _copy(here: Path, there: Path) -> None:
-    """Copies files with their owners. Sparse files stay sparse: a new server's logs are large, and consist of holes."""
+    """Copies files with their owners. Sparse files stay sparse: a new server's logs are large, but almost empty."""
     subprocess.run(["cp", "-a", "--sparse=always", str(here), str(there)], check=True)

@@ -1,7 +1,7 @@
 """Starts MariaDB, MySQL 9.7 and MySQL 5.6, with a full row-format binlog, utf8mb4, and root on loopback.
 
-The data survives a crash of the server, but not a crash of the machine: nobody keeps this data. So no server waits for
-a disk; otherwise a schema change would wait several times.
+The data is temporary, so it need not survive a crash of the machine. No server waits for a disk: otherwise each schema
+change would wait several times. The data survives a crash of the server.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _MYSQL56 = (
 def start_mariadb(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts MariaDB in a folder, and uses the data that the folder has.
+    """Starts MariaDB with the data of a folder. If the folder has none, new data is made.
 
-    Without `directory`, the folder is new; without `port`, a free port is chosen. The same is true for MySQL below.
+    Without `directory`, the folder is new. Without `port`, a free port is chosen. The same is true for MySQL below.
     """
     program = programs.mariadb()
 
@@ -70,7 +70,7 @@ def start_mariadb(
 def start_mysql97(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts MySQL 9.7 (GTID, caching_sha2); uses the data that the folder has."""
+    """Starts MySQL 9.7, with GTIDs and caching_sha2_password."""
     program = programs.mysql97()
 
     def make_data(folder: Path) -> None:
@@ -90,11 +90,11 @@ def start_mysql97(
 def start_mysql56(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts MySQL 5.6; uses the data that the folder has."""
+    """Starts MySQL 5.6, with GTIDs."""
     program = programs.mysql56()
 
     def make_data(folder: Path) -> None:
-        # The package has a data folder that was used once. Its identity and its logs must not be used.
+        # The package's data folder was used once. A copy of its identity and its logs would be wrong.
         leave_out = shutil.ignore_patterns("auto.cnf", "ib_logfile*")
         shutil.copytree(program.home / "data" / "mysql", folder / "data", ignore=leave_out, symlinks=True)
 
@@ -157,7 +157,10 @@ def _prepare(setup: _ServerSetup, folder: Path) -> None:
 
 
 def _alone(program: programs.Program, folder: Path) -> dict[str, str]:
-    """Gives the server its own temporary folder: a starting server removes all temporary tables there."""
+    """Returns the environment with a temporary folder of the server's own.
+
+    A starting server removes all temporary tables in this folder, so servers must not share it.
+    """
     return {**program.environment, "TMPDIR": str(folder / "tmp")}
 
 
@@ -179,7 +182,7 @@ def _password_file(kind: str, directory: Path, password: str) -> Path:
 def _is_ready(pid_file: Path, pid: int, port: int) -> bool:
     """Whether the server is ready.
 
-    A MySQL server accepts connections only when it is ready, and then its pid file exists.
+    The process id is compared with the pid file, since another server may answer on the port.
     """
     try:
         if pid_file.read_text("utf-8").strip() != str(pid):

@@ -20,9 +20,9 @@ _USER = "postgres"
 def start_postgres(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts PostgreSQL in a folder, and uses the data that the folder has.
+    """Starts PostgreSQL with the data of a folder. If the folder has none, new data is made.
 
-    Without `directory`, the folder is new; without `port`, a free port is chosen. `options` are arguments such as
+    Without `directory`, the folder is new. Without `port`, a free port is chosen. `options` are arguments such as
     `-c max_connections=20`.
     """
     program = programs.postgres()

@@ -42,7 +42,7 @@ class Program:
 def which(name: str) -> str | None:
     """Returns the path of a program; None if it is not found.
 
-    System folders are searched, too, since they often are not on users' PATH.
+    System folders such as /usr/sbin are searched, too, since they often are not on a user's PATH.
     """
     return shutil.which(name, path=_SEARCH_PATH)
 
@@ -56,7 +56,7 @@ def mariadb() -> Program:
 
 
 def mariadb_plugins() -> Path:
-    """Returns the folder of MariaDB's plugins, which packages with only the programs do not include."""
+    """Returns the folder of MariaDB's plugins. Some packages have only the programs, without the plugins."""
     for folder in (Path("/usr/lib/mysql/plugin"), Path(os.environ.get("MARIADB_PLUGINS", "/opt/mariadb-plugins"))):
         if (folder / "file_key_management.so").exists():
             return folder

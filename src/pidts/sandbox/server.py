@@ -1,9 +1,10 @@
 """Starts and stops one private server in its own folder.
 
 A server must not outlive this process, even if the process is killed. The kernel ends a server when the *thread* that
-started it ends (PR_SET_PDEATHSIG). So one thread, which runs as long as the process, starts all servers. A server has
-its own session, so that Ctrl-C in a terminal reaches only this process: it can stop using the server before the server
-ends.
+started it ends (PR_SET_PDEATHSIG). So one thread, which runs as long as the process, starts all servers.
+
+A server has its own session, so Ctrl-C in a terminal reaches only this process. This process can stop using the server
+before the server ends.
 """
 
 from __future__ import annotations
@@ -31,13 +32,10 @@ from pidts.sandbox.programs import missing, which
 HOST = "127.0.0.1"
 
 _START_SECONDS = 600.0
-"""The longest time for a start, which may be slow on a busy machine.
-
-If the server's process ends, this is noticed at once.
-"""
+"""The longest time for a start on a busy machine. If the server's process ends, the start fails at once."""
 _STOP_SECONDS = 30.0
-# The range is below that of outgoing connections, so a port stays free from its choice to its use, and during a
-# restart.
+# The kernel gives outgoing connections higher ports. So a chosen port stays free until the server uses it, and during
+# a restart.
 _PORTS = range(15000, 32000)
 
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
@@ -50,7 +48,7 @@ class ServerStart:
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
-    # The function gets the process id, because another program may answer on the port.
+    # The function gets the server's process id. The port alone proves nothing: another program may answer there.
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     quick_signal: signal.Signals = signal.SIGKILL
@@ -61,7 +59,7 @@ class ServerStart:
 
 @dataclass(slots=True)
 class Server:
-    """A running server; also a context manager that stops it at the end."""
+    """A server. As a context manager, it is stopped at the end of the block."""
 
     kind: str
     port: int
@@ -74,7 +72,7 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Returns the process id, None while the server does not run."""
+        """Returns the process id; None while the server does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> Self:
@@ -93,9 +91,9 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """Stops the server and removes a folder that was created for it. Does nothing if the server has ended.
+        """Stops the server if it runs, and removes its folder if the folder was created for it.
 
-        A server whose folder is removed gets the quick signal: an orderly stop would take seconds.
+        A server whose folder is removed gets the quick signal, since an orderly stop would take seconds.
         """
         self._end(self.launch.quick_signal if self.launch.owns_directory else self.launch.stop_signal)
         if self.launch.owns_directory:
@@ -111,33 +109,31 @@ class Server:
         self.start()
 
     def __enter__(self) -> Self:
-        """Returns the running server."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops the server."""
         self.stop()
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:
             return
         try:
-            # Popen knows whether the process has ended, so the signal never reaches another process with the same id.
+            # Popen sends no signal to a process that has ended, so no other process with the same id gets it.
             self._process.send_signal(how)
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # The process is killed even if Ctrl-C was pressed during the wait.
+            # This also happens if Ctrl-C was pressed during the wait.
             self._process.kill()
             self._process.wait()
             self._process = None
 
 
 def start_on_free_port(make: Callable[[int], Server], port: int | None) -> Server:
-    """Starts the server that `make` returns for a port. If the port was taken meanwhile, tries another port."""
+    """Starts the server that `make` returns for a port. If a chosen port was taken meanwhile, tries another port."""
     attempts = 1 if port is not None else 3
     while True:
         attempts -= 1
@@ -164,7 +160,7 @@ def free_port() -> int:
 
 @contextmanager
 def directory_for(kind: str, wanted: Path | None) -> Iterator[Path]:
-    """Returns the wanted folder, or a new one, which is removed if the start fails."""
+    """Yields the wanted folder or a new folder. The new folder is removed if the block raises."""
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True)
         yield wanted.resolve()
@@ -197,7 +193,7 @@ def failed(what: str, log: Path) -> PidtsError:
 
 
 def _reasons(log: Path) -> str:
-    """Returns the last lines with errors, otherwise the log's last lines.
+    """Returns the last lines that mention an error, or the log's last lines if there are none.
 
     After an error, MariaDB prints a page of advice, so the log's last lines would not show the error.
     """
