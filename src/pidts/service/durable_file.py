@@ -1,4 +1,7 @@
-"""Writes small JSON files that other processes may read at any time, or that have to survive a crash of the machine."""
+"""Writes and reads small files of a service. Other processes may read them at any time.
+
+Some of them have to survive a crash of the machine.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a new file that only this user can read. It is on the disk when this function returns."""
+    """Writes a file that only this user can read. It is on the disk when this function returns."""
     with open(path, "w", encoding="utf-8", opener=private_opener) as file:
         file.write(text)
         file.flush()

@@ -1,4 +1,4 @@
-"""Keeps the lag of a task and its rows per second over the last hour, for the curves of the overview."""
+"""Keeps a task's lag and its rate (rows per second) of the last hour, for the curves of the overview."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LENGTH: Final = 180
 
 
 class LagCurve:
-    """The highest lag and the mean rate (rows per second) of each interval; None if they are not known."""
+    """The highest lag and the mean rate of each interval; None if they are not known."""
 
     def __init__(self, stored: dict[str, Any] | None = None, now: float = 0.0) -> None:
-        """Begins with the lags and rates that an earlier service has stored; the intervals since then are empty."""
+        """Begins with the curves that an earlier service has stored. The intervals since then are empty."""
         self._lag: deque[float | None] = deque(maxlen=_LENGTH)
         self._rate: deque[float | None] = deque(maxlen=_LENGTH)
         self._slot = 0
@@ -51,7 +51,7 @@ class LagCurve:
         return {"every_seconds": EVERY_SECONDS, "lag": list(self._lag), "rate": list(self._rate)}
 
     def stored(self) -> dict[str, Any]:
-        """Returns the lags and rates with which a later service continues."""
+        """Returns the curves with which a later service continues."""
         return {"slot": self._slot, "lag": list(self._lag), "rate": list(self._rate)}
 
 

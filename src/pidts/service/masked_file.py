@@ -1,4 +1,4 @@
-"""Masks the secrets in the text of a task file, and puts them back into an edited text that still has the masks."""
+"""Masks the secrets in the text of a task file, and puts them back into an edited text that has the masks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SECRET: Final = re.compile(
     r"passw|secret|token|credential|webhook|(access|account|api)[.-]?key|private", re.IGNORECASE
 )
 _NO_SECRET: Final = re.compile(r"file$", re.IGNORECASE)
-"""Keys that end with `file` have the path of a file as their value, which is not a secret."""
+"""A key that ends with `file` has a path as its value, which is not a secret. The same is assumed of comments."""
 _FROM_ENVIRONMENT: Final = re.compile(r"\$\{\w+\}")
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")
 _ANCHOR_AND_TAG: Final = re.compile(r"(?:[&!]\S*\s+)+")
 
 _NAMES: Final = ("source-id", "name", "id")
-"""The keys that name an item of a list. The first of these keys that an item has identifies the item."""
+"""The keys that may name an item of a list. The first of them that an item has identifies the item."""
 _COMMAND: Final = ("alerts", "command")
 """The key of a command. Any word of the command may be a secret."""
 
@@ -35,8 +35,8 @@ Place = tuple[Hashable, ...]
 def masked(text: str) -> str:
     """Returns the text with `***` in place of each password, token or similar value; `${NAME}` stays.
 
-    The text itself is edited, so order, comments and layout stay. `***` also replaces a comment that mentions a secret,
-    since it may contain the secret.
+    The text itself is edited, so order, comments and layout stay. `***` also replaces a comment that mentions a
+    password, a token or the like, since it may contain the value.
     """
     for start, end in sorted({_value_range(text, node) for _, node in _secrets(text)}, reverse=True):
         line_end = "\n" if text[start:end].endswith("\n") else ""  # a block of YAML ends with the end of its last line
@@ -46,7 +46,10 @@ def masked(text: str) -> str:
 
 
 def unmasked(text: str, earlier: str) -> str:
-    """Returns the text with each `***` replaced by the secret that `earlier`, the former text, has for the same key."""
+    """Returns the text with secrets in place of `***`: those that `earlier`, the old text, has for the same keys.
+
+    The secrets are written as in `earlier` if the result has the expected values. Otherwise they are written in quotes.
+    """
     if f"://{MASK}@" in text:
         raise _unknown()
     old, before = dict(_secrets(earlier)), _scalars_of(text)
@@ -72,7 +75,7 @@ def unmasked(text: str, earlier: str) -> str:
 
 
 def _value_range(text: str, node: yaml.ScalarNode) -> tuple[int, int]:
-    """Returns where the value of a node begins and ends in the text. A node begins with its anchor and its tag."""
+    """Returns where the value of a node begins and ends in the text, without the node's anchor and tag."""
     start, end = node.start_mark.index, node.end_mark.index
     before = _ANCHOR_AND_TAG.match(text, start, end)
     return (before.end() if before else start), end
@@ -84,7 +87,7 @@ def _as_written(text: str, node: yaml.ScalarNode) -> str:
 
 
 def _in_quotes(node: yaml.ScalarNode) -> str:
-    """Returns the value of a node in double quotes. This form is valid at any place and indentation of a file."""
+    """Returns the value of a node in double quotes. This form is valid at any place in a file."""
     return str(yaml.safe_dump(node.value, default_style='"', width=math.inf, allow_unicode=True)).rstrip("\n")
 
 
@@ -100,7 +103,7 @@ def _unknown(line: int = 0) -> ConfigError:
 def _without_comment(line: str) -> str:
     """Returns the line with `# ***` in place of a comment that mentions a secret.
 
-    A `#` within quotes also begins a comment.
+    A `#` within quotes counts as the beginning of a comment, too.
     """
     comment = _COMMENT.search(line)
     if comment and _SECRET.search(comment.group()) and not _NO_SECRET.search(comment.group().rstrip()):
@@ -109,9 +112,9 @@ def _without_comment(line: str) -> str:
 
 
 def _secrets(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
-    """Returns the scalars that are secrets, with their places in the file (the keys and list items that lead to them).
+    """Returns the scalars that are secrets, with their places: the keys and list items that lead to them.
 
-    A scalar with aliases is a secret at all its places if it is one at any of them.
+    A scalar with aliases has several places. It is a secret at all of them if it is a secret at one of them.
     """
     scalars = _scalars_of(text)
     secrets = {id(node) for place, node in scalars if _is_secret(place, node)}
@@ -127,7 +130,7 @@ def _values_of(text: str) -> list[tuple[Place, str]] | None:
 
 
 def _scalars_of(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
-    """Returns all scalars with their places. Raises if the text is not YAML; the error shows nothing of the text."""
+    """Returns all scalars with their places. Raises if the text is not YAML. The error quotes nothing from the text."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
@@ -162,9 +165,11 @@ def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[t
 def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
     """Yields, for each item of a list, the part of its place that identifies the item.
 
-    An item is identified by its name, since a secret must not pass from one item to another when the list changes. An
-    item without a name is identified by its number and all its values that are not secrets. An item that is a single
-    word is identified by its number and the length of the list.
+    When the list changes, a secret must not pass from one item to another. So an item is identified by:
+
+    - its name, if it has one;
+    - otherwise its number, the length of the list, and all its values that are not secrets;
+    - its number and the length of the list, if it is not a mapping.
     """
     known: Counter[Hashable] = Counter()
     for number, node in enumerate(nodes):

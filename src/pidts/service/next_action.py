@@ -1,4 +1,4 @@
-"""Decides whether and when a service starts a task's process again, and which stage the task has."""
+"""Decides whether and when a service starts a task's process again, and names the task's stage."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from pidts.service.state_folder import Wish
 TaskStage = Literal[
     "starting", "copy", "sync", "paused", "halted", "synced", "stopped", "failed", "waiting", "cut-over"
 ]
-"""The current state of a task, as programs and the page show it. `waiting`: the task continues by itself when the cause
-in its message is over. `cut-over`: the task is over, since the application writes to the target now.
+"""The current state of a task, as programs and the page show it.
+
+`waiting`: the task continues by itself when the cause in its message is gone. `cut-over`: the task has ended for good,
+since the application writes to the target now.
 """
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 HEALTHY_SECONDS: Final = 60.0
-"""If a process has lived for this number of seconds, the pause before the next restart is the shortest pause again."""
+"""After a process has lived this long, the pause before the next restart is `FIRST_PAUSE` again."""
 
 _HALTED: Final = 5
 _NOT_AGAIN: Final = frozenset({2, 3, _HALTED})
-"""Exit codes after which another start would end in the same way: a mistake in the configuration, a failed precheck, a
-task that needs an operator.
+"""After these exit codes, another start would end in the same way.
+
+They mean: a mistake in the configuration, a failed precheck, a task that needs an operator.
 """
 
 
@@ -31,13 +34,13 @@ class ProcessEnd:
     """The end of a task's process."""
 
     exit_code: int | None
-    """None: the process was killed, and the signal is not known."""
+    """None: the process could not be started, or has ended without recording its end. For example, it was killed."""
     stage: str = ""
     """The stage of the run at its end; empty if the run has ended with an error."""
     error: dict[str, Any] | None = None
     may_pass: bool = False
-    """Whether the cause of the end may pass by itself, although the exit code says otherwise. An example: a server did
-    not answer at the start.
+    """Whether the cause of the end may pass by itself, whatever the exit code means. For example, a server did not
+    answer at the start.
     """
 
     @property
@@ -47,10 +50,10 @@ class ProcessEnd:
 
     @property
     def is_final(self) -> bool:
-        """Whether the task stays ended until somebody starts it.
+        """Whether the service leaves the task ended until somebody starts it.
 
-        A run that ends as `synced` has completed a full copy. If a run was stopped by a signal that the service has not
-        sent (as in a shutdown of the machine), it is started again.
+        A run that ended as `synced` is not started again: its full copy is complete. A run that was stopped by a signal
+        from outside the service, as in a shutdown of the machine, is started again.
         """
         if self.may_pass:
             return False
@@ -58,7 +61,7 @@ class ProcessEnd:
 
 
 def pause_before(restarts: int) -> float:
-    """Returns the pause in seconds before the next start, after `restarts` starts of processes that soon died."""
+    """Returns the pause in seconds before the next start, if `restarts` earlier processes have soon died."""
     return min(FIRST_PAUSE * (1 << min(restarts, 10)), LONGEST_PAUSE)
 
 

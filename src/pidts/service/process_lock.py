@@ -1,8 +1,8 @@
 """The lock by which a service finds the processes of its tasks, even processes that an earlier service has started.
 
-A process id in a file is not enough: after a crash the number may belong to another program. A record lock of the
-kernel belongs to one process and always ends with this process, and no child inherits it. The kernel also returns the
-process id of the lock's holder.
+A process id in a file is not enough: after a crash, another program may have this id. A record lock of the kernel
+belongs to one process. It ends with this process, and no child inherits it. The kernel tells the process id of the
+lock's holder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLOCK: Final = "hhqqi4x"
 def take_lock(path: Path) -> bool:
     """Takes the lock until this process ends; returns False if another process has it.
 
-    The file stays open for the life of the process, since closing any descriptor of it would release the lock.
+    The file stays open as long as the process lives, since closing any descriptor of the file releases the lock.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -37,8 +37,7 @@ def take_lock(path: Path) -> bool:
 def holder_of(path: Path) -> int | None:
     """Returns the id of the process that has the lock; None if no process has it.
 
-    The process that has the lock must not call this function: it would find the lock free, and the call would release
-    it.
+    The process that has the lock must not call this function. It would find the lock free, and would release it.
     """
     try:
         with open(path, "r+b", opener=private_opener) as file:
@@ -53,7 +52,7 @@ def signal_holder(path: Path, number: signal.Signals) -> bool:
     """Sends a signal to the process that has the lock; returns False if no process has it.
 
     The function opens a descriptor of the process and then reads the lock's holder again. So the signal cannot reach
-    another program that has got the same process id.
+    another program with the same process id.
     """
     holder = holder_of(path)
     if not holder:

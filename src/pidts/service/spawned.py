@@ -1,11 +1,14 @@
 """Starts the processes of tasks by forking one process, the spawner, which has loaded the program already.
 
 Without the spawner, each process of a task would first load more than a hundred megabytes, which takes seconds. The
-spawner has a single Python thread, so that forking it is safe. The spawner ends with its service. The tasks continue:
-each has a session of its own. The next service starts a spawner of its own, with the version of the program that is
-then installed. The spawner may hang or die. A separate thread sends the requests to the spawner, with a time limit, so
-no other thread waits for the answers. A spawner that is lost is killed and replaced; the tasks that it has forked
-continue, and the service finds them by their locks.
+spawner has a single Python thread, so that forking it is safe.
+
+The spawner ends with its service. The tasks continue, since each has a session of its own. The next service starts a
+new spawner, with the version of the program that is then installed.
+
+The spawner may hang or die. A separate thread sends the requests and waits for the answers, with a time limit. So the
+supervisor never waits long. If the spawner is lost, it is killed and replaced. The tasks that it has forked continue,
+and the service finds them by their locks.
 """
 
 from __future__ import annotations
@@ -35,12 +38,9 @@ _log = structlog.get_logger(__name__)
 SPAWNER: Final = "pidts.cli.service.spawner"
 _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
-"""How long, in seconds, the supervisor waits for the spawner's answer. A fork takes only some milliseconds."""
+"""The supervisor waits this long for the spawner's answer. A fork takes only some milliseconds."""
 _LONGEST_LOAD: Final = 1800.0
-"""The longest time for which a spawner may load the program.
-
-The first load compiles the decoder, which may take minutes.
-"""
+"""The longest time for which a spawner may load the program. The first load compiles the decoder, for minutes."""
 
 
 @dataclass(slots=True)
@@ -49,6 +49,7 @@ class SpawnedProcess:
 
     forked: ForkedProcess
     asking: ThreadPoolExecutor
+    """The thread that asks the spawner."""
     _code: Future[int | None] | None = None
 
     @property
@@ -67,20 +68,20 @@ class SpawnedProcess:
 
 
 class Spawner:
-    """Starts tasks through the spawner, once the spawner has loaded the program; without a spawner, as new programs.
+    """Starts tasks through the spawner. If there is no spawner, starts each task as a new program.
 
     Only the supervisor's thread uses this object.
     """
 
     def __init__(self, seconds_between: float = 60.0) -> None:
-        """`seconds_between`: the shortest time between the starts of two spawners.
+        """Starts a spawner. The next one is started after `seconds_between` at the earliest.
 
-        The cause that has ended one may also end the next.
+        Otherwise a cause that ends each spawner would have the service start one after the other.
         """
         self._seconds_between = seconds_between
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")
         self._asked: dict[tuple[Path, tuple[str, ...]], Future[ForkedProcess | None]] = {}
-        """The spawner's answers that were not read yet, one for each requested start."""
+        """The requested starts whose answers were not read yet."""
         self._process: subprocess.Popen[bytes] | None = None
         self._forker: Forker | None = None
         self._ours: socket.socket | None = None
@@ -88,9 +89,9 @@ class Spawner:
         self._begin()
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
-        """Starts a task and returns its process; None while the spawner loads the program or has not answered.
+        """Starts a task and returns its process.
 
-        If it returns None, the caller has to call it again.
+        Returns None while the spawner loads the program or has not answered. Then the caller has to call again.
         """
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)
@@ -139,7 +140,7 @@ class Spawner:
                     pass_fds=[theirs.fileno()],
                     cwd="/",
                     start_new_session=True,
-                    # OpenBLAS, which the program does not use, would start threads, and threads do not survive a fork.
+                    # OpenBLAS would start threads, although the program does not use it. Threads do not survive a fork.
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 )
             except OSError as error:
@@ -161,7 +162,7 @@ class Spawner:
         return self._forker
 
     def _lost(self) -> None:
-        """Ends the spawner; the tasks that it has forked continue. A later start of a task starts another spawner."""
+        """Ends the spawner. The tasks that it has forked continue. A later start of a task starts another spawner."""
         _log.warning("the process that starts tasks is lost, and another one is started; running tasks continue")
         if self._ours is not None:
             _shut(self._ours)
@@ -185,7 +186,7 @@ def _is_ready(answers: socket.socket) -> bool:
 
 
 def _shut(channel: socket.socket) -> None:
-    """Closes this process's end of the connection. This also wakes a thread that waits for an answer."""
+    """Closes this process's end of the connection. A thread that waits for an answer is woken."""
     with suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
     channel.close()

@@ -35,7 +35,7 @@ class Starter(Protocol):
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
         """Starts the process of a task. The run copies `tables` again.
 
-        Returns None if the process cannot be started yet: then call it again.
+        Returns None if the process cannot be started yet. Then the caller has to call again.
         """
         ...
 

@@ -1,20 +1,23 @@
-"""The folder in which a service stores its tasks: whether each should run, and the reports of its process.
+"""The folder in which a service stores its tasks.
 
     service.json            where the running service listens
     service.lock            held by the running service
     tasks/NAME/task.yaml    the task file as it was posted; or file.json, which names a file elsewhere
-    tasks/NAME/wanted.json  running, paused or stopped: what an operator has asked for last
+    tasks/NAME/wanted.json  what an operator has asked for last: running, paused or stopped
     tasks/NAME/process.json the process that runs the task, or ran it last
     tasks/NAME/process.lock held by that process
     tasks/NAME/progress.json, history.json, ended.json, facts.json, task.log, output.txt, runs/
-    left/NAME/              a removed task's other files: its relay, unless the task file places it elsewhere
+    left/NAME/              a removed task's other files, such as its relay if the task file does not place it elsewhere
 
-Crash points. A new task is made in a folder whose name begins with a dot. When the folder is complete, it gets the
-task's name. The folder of a task that is removed first gets a name with a dot. So a crash leaves either a complete task
-or a folder with a dot, which the next start removes. If it is the folder of a removed task, files that are not the
-service's own are first moved to `left`. A new task of the same name gets these files as soon as its folder has this
-name. If a crash interrupts this, the next start moves the remaining files. The wanted state is replaced atomically, and
-is durable before the operator's request is answered.
+Crash points:
+
+- A new task is made in a folder whose name begins with a dot. When this folder is complete, it is renamed to the
+  task's name. After a crash before that, the next start of the service removes the folder.
+- The folder of a removed task is first renamed to a name with a dot. Then the files that are not the service's own are
+  moved to `left`, and the folder is removed. After a crash, the next start of the service does the rest.
+- A new task gets the files in `left/NAME` as soon as its folder has its name. After a crash, the next start of the
+  service moves the remaining files.
+- The wanted state is replaced atomically, and is durable before the operator's request is answered.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ _OWN: Final = re.compile(
     r"(task\.yaml|output\.txt|process\.lock|runs|task\.log(\.\d+)?"
     r"|(file|wanted|process|progress|history|ended|facts)\.json)(\..*)?|\..*"
 )
-"""The names of the service's own files in the folder of a task, including files that were not written completely."""
+"""The names of the service's own files in the folder of a task, and of their incomplete drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,7 @@ class WantedState:
 
     @staticmethod
     def from_json(value: dict[str, Any] | None) -> WantedState:
-        """Reads the JSON of `to_json`.
-
-        A task without this record counts as stopped, since nobody has asked to run it.
-        """
+        """Reads the JSON of `to_json`. A task without it counts as stopped, since nobody has asked to run it."""
         found = value or {}
         resync = found.get("resync")
         return WantedState(
@@ -111,7 +111,7 @@ class TaskFolder:
 
     @property
     def task_file(self) -> Path:
-        """The task file: the posted file, or the file elsewhere with which the task was started."""
+        """The task file: the posted file, or the file elsewhere that the task was created from."""
         elsewhere = read_json(self.path / "file.json")
         return Path(str(elsewhere["path"])) if elsewhere and "path" in elsewhere else self.path / "task.yaml"
 
@@ -163,7 +163,7 @@ class StateFolder:
         return self.path / "service.json"
 
     def prepare(self) -> None:
-        """Creates the folder if it does not exist, and refuses a folder that other users may enter."""
+        """Creates the folder if it does not exist. Raises if it belongs to another user, or if others may enter it."""
         try:
             make_folder(self.tasks)
             mode = self.path.stat()
@@ -183,7 +183,6 @@ class StateFolder:
             )
 
     def _clean_up(self) -> None:
-        """Completes operations that a crash has interrupted."""
         for hidden in self.tasks.glob(f"{_HIDDEN}*"):
             if hidden.name.startswith(_REMOVED):
                 self._finish_removal(hidden)
@@ -240,7 +239,7 @@ class StateFolder:
         return TaskFolder(target)
 
     def remove(self, task: TaskFolder) -> None:
-        """Removes a task that does not run. Files that are not the service's own, such as the relay, are kept."""
+        """Removes a task that does not run. Files that are not the service's own, such as the relay, go to `left`."""
         gone = self.tasks / f"{_REMOVED}{secrets.token_hex(8)}-{task.name}"
         task.path.rename(gone)
         sync_folder(self.tasks)
@@ -250,14 +249,14 @@ class StateFolder:
         name = gone.name.removeprefix(_REMOVED).partition("-")[2]
         kept = [path for path in gone.iterdir() if not _OWN.fullmatch(path.name)]
         if kept and name:
-            if (self.left / name).exists():  # files of a still earlier task, which the removed task could not get back
+            if (self.left / name).exists():  # an earlier task's files, whose names the removed task's own files had
                 (self.left / name).rename(self.left / f"{_HIDDEN}older-{secrets.token_hex(8)}-{name}")
             _move(kept, self.left / name)
         with suppress(OSError):
             shutil.rmtree(gone)
 
     def _give_back(self, task: TaskFolder) -> None:
-        """Moves the files that an earlier task of this name has left into the folder of the new task."""
+        """Moves files from `left` into the folder of a new task: an earlier task of the same name has left them."""
         left = self.left / task.name
         if left.is_dir():
             _move(list(left.iterdir()), task.path)
@@ -268,7 +267,7 @@ class StateFolder:
 def _locked(file: IO[str]) -> bool:
     """Locks a file; returns False if another process keeps the lock.
 
-    The function tries for a while, since a command that checks whether a service runs has the lock for a moment.
+    It tries several times: a command that checks whether a service runs has the lock for a moment.
     """
     for _ in range(_LOOKS):
         try:
@@ -281,7 +280,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 def _move(paths: Sequence[Path], folder: Path) -> None:
-    """Moves files and folders. A file whose name already exists in the new folder is not moved."""
+    """Moves files and folders into `folder`. A file stays if `folder` already has one of its name."""
     make_folder(folder)
     for path in paths:
         if not (folder / path.name).exists():
@@ -291,7 +290,7 @@ def _move(paths: Sequence[Path], folder: Path) -> None:
 
 
 def usual_state_folder() -> Path:
-    """Returns the folder that a service uses by default."""
+    """Returns the state folder that a service uses by default."""
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "pidts"
 
@@ -304,5 +303,5 @@ def posted_file(draft: Path, text: str) -> Path:
 
 
 def named_file(draft: Path, path: Path) -> None:
-    """Records in a draft the path of a task file that is elsewhere."""
+    """Records the path of a task file that is elsewhere."""
     write_json(draft / "file.json", {"path": str(path)}, durable=True)

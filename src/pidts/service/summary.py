@@ -11,7 +11,7 @@ from pidts.service.watched_task import WatchedTask
 
 
 def summary(task: WatchedTask, now: float) -> dict[str, Any]:
-    """Returns a task's line of the overview. `now` and the time of the next start are times of the monotonic clock."""
+    """Returns a task's line of the overview. `now` is a time of the monotonic clock, like `next_start` of a task."""
     progress = task.progress
     alive = task.is_alive
     error = None if alive or task.wanted.wish != "running" else task.ended.error if task.ended else None
@@ -40,12 +40,12 @@ def summary(task: WatchedTask, now: float) -> dict[str, Any]:
 
 
 def _with_file(task: WatchedTask, text: str) -> str:
-    """Returns the text with the path of the task file in its commands. The path is read only if it is needed."""
+    """Returns the text with the path of the task file in place of `TASK`. The path is read only if it is needed."""
     return with_task(text, str(task.folder.task_file)) if " TASK" in text else text
 
 
 def _advised(task: WatchedTask, error: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the error with the path of the task file in the commands of its advice; None if there is no error."""
+    """Returns the error with the path of the task file in its advice; None if there is no error."""
     return error and {**error, "todo": _with_file(task, str(error.get("todo", "")))}
 
 

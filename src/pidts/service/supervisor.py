@@ -1,7 +1,7 @@
 """The supervisor: it starts the tasks that should run, starts them again if they die, and answers requests about tasks.
 
-One thread checks all tasks a few times a second. Requests come from other threads. A lock separates these threads. A
-thread holds the lock only for moments, never while it waits for a database server.
+One thread checks all tasks a few times a second. Other threads bring requests. All of them hold the same lock while
+they use tasks. A thread holds it only for moments, and never while it waits for a database server.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _log = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.25
 _ROTATE_SECONDS: Final = 60.0
 _LONGEST_STOP: Final = 30.0
-"""How long the removal of a running task waits for its end. A run that applies a long batch part by part may need 20
+"""The removal of a running task waits this long for its end. A run that applies a long batch part by part may need 20
 seconds to stop.
 """
 _LONGEST_NAME: Final = 200
-"""The longest name of a task in bytes. The name of a folder may have 255 bytes."""
+"""The longest name of a task in bytes. Folders are named after tasks, and a folder's name may have 255 bytes."""
 
 
 class NoSuchTask(PidtsError):
@@ -61,7 +61,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def begin(self) -> None:
-        """Takes over each task of the folder whose process lives, and starts the other tasks that should run."""
+        """Begins to watch all tasks. A task whose process lives is taken over. Others that should run are started."""
         now = time.monotonic()
         with self._lock:
             for folder in self._state.all():
@@ -114,7 +114,7 @@ class Supervisor:
             return [overview(self._tasks[name], now) for name in sorted(self._tasks)]
 
     def tasks_of(self, file: Path) -> set[str]:
-        """Returns the tasks that were started with the path of this task file, even if the file has mistakes by now."""
+        """Returns the tasks that were created from the path of this task file. The file itself is not read."""
         folders = [task.folder for task in self._all()]
         return {one.name for one in folders if one.is_elsewhere and _is_same(one.task_file, file)}
 
@@ -152,7 +152,7 @@ class Supervisor:
             return self._created(draft, draft / "task.yaml", start=start)
 
     def create_from(self, path: Path, *, start: bool) -> dict[str, Any]:
-        """Creates a task from a task file that stays at its path; returns the task's line of the overview."""
+        """Creates a task from a task file that stays where it is; returns the task's line of the overview."""
         if not path.is_absolute():
             raise ConfigError(
                 "usage", f"the path of the task file is not absolute: {path}", todo="Write the whole path, from / on"
@@ -182,7 +182,7 @@ class Supervisor:
     def replace(self, name: str, text: str) -> dict[str, Any]:
         """Replaces the task file of a task; returns the task's line of the overview.
 
-        A running task applies the new file as if its file had been edited.
+        A running task notices the new file as it notices an edited file.
         """
         with self._lock:
             task = self._named(name)
@@ -215,8 +215,7 @@ class Supervisor:
     def start(self, name: str, resync: Sequence[str] | None = None) -> dict[str, Any]:
         """Lets a task run from its checkpoint; returns its line of the overview.
 
-        `resync` names tables to copy again; an empty list means all tables. Raises if there is a list, and the task
-        runs.
+        `resync` names tables to copy again; an empty list means all tables. With `resync`, raises if the task runs.
         """
         with self._changing(name) as task:
             if resync is not None and task.is_alive:
@@ -253,18 +252,18 @@ class Supervisor:
         return self.summary(name)
 
     def verdict(self, text: str) -> dict[str, Any]:
-        """Checks the text of a task file without storing it. Returns facts about its task, or raises its mistakes."""
+        """Checks the text of a task file without storing it. Returns facts about its task; raises for a mistake."""
         with self._state.draft() as draft:
             return _verdict(validated(posted_file(draft, text)))
 
     def verdict_of(self, path: Path) -> dict[str, Any]:
-        """Checks a task file of this machine. Returns facts about its task, or raises its mistakes."""
+        """Checks a task file on this machine. Returns facts about its task; raises for a mistake."""
         return _verdict(validated(path))
 
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """Removes a task. Raises if the task runs; with `force`, stops it first.
 
-        The task's relay and its records on the target stay. Returns the name and a text that says so.
+        The task's relay and its records on the target stay. The result says so, and has the name.
         """
         if force:
             self.stop(name)
@@ -309,13 +308,13 @@ def _verdict(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 
 def validated(file: Path) -> tuple[TaskConfig, ...]:
-    """Returns the parts of a task file, or raises its mistakes."""
+    """Returns the parts of a task file. Raises for a mistake in it."""
     try:
         parts = load_parts(file)
     except ConfigError as error:
         if error.where.file != str(file):
             raise
-        # The user does not know the folder in which the file was read.
+        # The file is in a draft folder, which the user does not know. So the error has only the file's name.
         where = replace(error.where, file=file.name) if file.parent.name.startswith(".") else error.where
         raise ConfigError(error.code, error.what, where=where, todo=error.todo) from None
     if len(parts[0].name.encode()) > _LONGEST_NAME:

@@ -1,8 +1,7 @@
-"""Runs a `pidts` command that connects to a task's servers, in a process of its own with a time limit.
+"""Runs a `pidts` command that connects to a task's servers, and returns the JSON that the command prints.
 
-The result is the JSON that the command prints.
-
-The service itself connects to no server, since a server that does not answer must not delay the work for other tasks.
+The command is a process of its own with a time limit. The service itself connects to no server: a server that does not
+answer would delay its work for other tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pidts.model import PidtsError
 
 _SECONDS: Final = 60.0
 AT_ONCE: Final = 4
-"""The number of commands that may run at the same time."""
+"""How many commands may run at the same time."""
 _MOST_OUTPUT: Final = 64 << 20
 _places = threading.BoundedSemaphore(AT_ONCE)
 
@@ -34,7 +33,7 @@ class CommandFailed(PidtsError):
         self.error, self.code_of_exit = error, exit_code
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the error as the command has printed it, for machines."""
+        """Returns the error as the command has printed it."""
         return self.error
 
 
@@ -79,7 +78,7 @@ def run_command(words: Sequence[str], file: str, more: Sequence[str] = (), given
 
 
 def last_object(output: bytes) -> dict[str, Any] | None:
-    """Returns the JSON object in the last line of an output; None if that line is not one."""
+    """Returns the JSON object in the last line of an output; None if that line has none."""
     lines = output.rstrip().rsplit(b"\n", 1)
     try:
         value = json.loads(lines[-1])

@@ -12,18 +12,18 @@ from typing import Any, Final
 _BLOCK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
-"""The largest number of bytes of a log that are searched for lines of a level."""
+"""How many bytes of a task's logs are searched at most."""
 CHANGES: Final = 20
-"""At most this number of a task's schema changes are shown, the newest ones."""
+"""How many schema changes of a task are shown at most: the newest ones."""
 _LINES: Final = 2000
 _SCHEMA_CHANGE: Final = "schema change"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 def last_lines(log: Path, *, limit: int, level: str = "", before: str = "") -> list[dict[str, Any]]:
-    """Returns the last lines in the order in which they were written.
+    """Returns the last lines of a log and of its older files, in the order in which they were written.
 
-    `level` leaves out lines of lower levels; `before` leaves out lines whose `ts` is not before this time.
+    With `level`, lines of lower levels are left out. With `before`, only lines with an earlier `ts` are returned.
     """
     found: list[dict[str, Any]] = []
     lowest = LEVELS.index(level) if level in LEVELS else 0
@@ -55,7 +55,7 @@ def schema_changes(log: Path) -> list[dict[str, Any]]:
 
 
 def as_line(text: bytes) -> dict[str, Any] | None:
-    """Parses one line of a log, and returns its values with their public names; None if it is not a whole line."""
+    """Returns the values of a log's line, with the names that programs know; None if the line is incomplete."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -100,7 +100,7 @@ class LogTail:
     _begun: bool = False
 
     def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
-        """Returns the lines since the last call, or only the last of these lines if there are very many.
+        """Returns the lines since the last call, but only the last ones if there are very many.
 
         The first call returns no lines.
         """

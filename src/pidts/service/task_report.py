@@ -1,4 +1,7 @@
-"""The reports of a task's process to the service: facts of its task file, and its progress twice a second."""
+"""The reports of a task's process to the service: facts from its task file, and its progress.
+
+A change is reported within half a second.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pidts.task.operate.progress import Progress, TableProgress
 
 _SECONDS: Final = 0.5
 _AT_LEAST_SECONDS: Final = 5.0
-"""The interval at which a report is written even if nothing but times has changed in it."""
+"""After this time, a report is written even if only times and rates have changed."""
 _TABLES: Final = 1000
 
 
@@ -30,7 +33,7 @@ def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 
 def progress_json(progress: Progress) -> dict[str, Any]:
-    """Returns a snapshot for programs, with the displayed rates. It has at most `_TABLES` tables."""
+    """Returns a snapshot for programs, with rates. Of more than `_TABLES` tables, finished ones are left out first."""
     found = progress.to_json()
     shown = sorted(progress.tables, key=lambda table: 2 if table.done else 0 if table.copied else 1)[:_TABLES]
     waiting = [table for table in progress.tables if not table.done]
@@ -56,7 +59,7 @@ def progress_json(progress: Progress) -> dict[str, Any]:
 
 
 def metrics_json(progress: Progress) -> list[list[Any]]:
-    """Returns the metrics of a task as plain values, from which the service makes one page for Prometheus."""
+    """Returns a task's metrics as plain values. The service makes one page for Prometheus from those of all tasks."""
     return [
         [family.name, family.documentation, family.type, [[one.name, one.labels, one.value] for one in family.samples]]
         for family in metric_families(progress)
@@ -72,8 +75,6 @@ def _table(table: TableProgress) -> dict[str, Any]:
 
 
 class _LastSnapshot:
-    """The latest snapshot, until it is written."""
-
     def __init__(self) -> None:
         self.progress: Progress | None = None
 
@@ -83,10 +84,10 @@ class _LastSnapshot:
 
 @contextmanager
 def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Callable[[Progress], None]]:
-    """Yields a function that takes snapshots, and writes them to the task's folder while the block lasts.
+    """Yields a function that takes snapshots. A thread writes the latest one to the task's folder.
 
-    A thread writes the snapshots, since the code that reports must not wait for a disk. So the last snapshot before a
-    long pause is written, too.
+    The code that reports must not wait for a disk, so it does not write itself. The thread also writes the last
+    snapshot before a long pause: no later report is needed for it.
     """
     latest, over = _LastSnapshot(), threading.Event()
 

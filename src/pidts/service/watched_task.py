@@ -1,4 +1,4 @@
-"""The service's state of one task: its folder, its process, the last report, and the end of the last process."""
+"""What the service knows of one task: its folder, its process, the last report, and the end of the last process."""
 
 from __future__ import annotations
 
@@ -21,23 +21,20 @@ _log = structlog.get_logger(__name__)
 
 _MOST_LOG: Final = 10 << 20
 _LOGS: Final = 3
-"""The number of older logs of a task that are kept."""
+"""How many older logs of a task are kept."""
 _TOO_LONG: Final = 30.0
-"""If a process still runs this number of seconds after it was asked to stop, it is asked again."""
+"""A process that still runs this many seconds after it was asked to stop is asked again."""
 
 
 @dataclass(slots=True)
 class WatchedTask:
-    """One task of the service, with its process.
-
-    This class is not thread-safe, so the supervisor holds its own lock during each call.
-    """
+    """One task of the service, with its process. Callers hold the supervisor's lock, since the class has none."""
 
     folder: TaskFolder
     wanted: WantedState
     facts: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
-    """The last report of the task's process; until it has made one, the last report of the previous process."""
+    """The last report of a process of the task. It is emptied when the service starts a process."""
     process: int | None = None
     ended: ProcessEnd | None = None
     restarts: int = 0
@@ -59,7 +56,7 @@ class WatchedTask:
 
     @classmethod
     def found(cls, folder: TaskFolder, now: float) -> WatchedTask:
-        """Returns the task of a folder; its process may live."""
+        """Returns the task of a folder. Its process may live already."""
         task = cls(folder, folder.wanted(), history=LagCurve(folder.read("history"), time.time()))
         task.facts = folder.read("facts") or {}
         process, ended = folder.read("process"), folder.read("ended")
@@ -85,8 +82,8 @@ class WatchedTask:
     def want(self, wanted: WantedState) -> None:
         """Records the wanted state."""
         if wanted.wish == "running":
-            # The record of the last end is removed first. In the other order, a crash after the wanted state was
-            # recorded could leave a record that prevents the start.
+            # The record of the last end is removed first. If the wanted state were recorded first, a crash between the
+            # two steps could leave the record of a final end, and the task would not be started.
             self.folder.forget("ended")
             self.ended, self.restarts, self.next_start = None, 0, None
         self.folder.want(wanted)
@@ -95,9 +92,10 @@ class WatchedTask:
         self._name_stage()
 
     def want_no_more(self, wish: Wish) -> None:
-        """Asks the task to stop, even if the wanted state cannot be recorded (the disk is full).
+        """Records the wanted state, and asks the task to stop.
 
-        The error of the failed record is raised after the task was asked to stop.
+        If the wanted state cannot be recorded (the disk is full), the task is asked to stop, and then the error is
+        raised.
         """
         wanted = WantedState(wish, time.time())
         self.wanted = wanted
@@ -200,8 +198,9 @@ class WatchedTask:
             self.version += 1
             is_of_wish = found.st_mtime >= self.wanted.since
             if self.wanted.resync is not None and is_of_wish and report["progress"].get("stage") in {"copy", "sync"}:
-                # The target has recorded that the tables are copied again, so later starts need not request this. An
-                # older report is of a run before the request: the service was killed before it started the next run.
+                # The target has recorded that the tables are copied again, so later starts need not request this. A
+                # report from before the request proves nothing: it is from an earlier run. This happens if the service
+                # was killed before it started the next run.
                 self.wanted = WantedState(self.wanted.wish, self.wanted.since)
                 self.folder.want(self.wanted)
 
@@ -230,7 +229,7 @@ class WatchedTask:
 
 
 def rotate(folder: TaskFolder) -> None:
-    """Gives a long log a number, and removes the oldest log. The task's process opens the file anew for each line."""
+    """Renames a long log, and replaces the oldest one. The task's process opens the file anew for each line."""
     log = folder.log
     try:
         if log.stat().st_size < _MOST_LOG:
@@ -255,7 +254,7 @@ def _ended(value: dict[str, Any]) -> ProcessEnd:
 
 
 def _died(code: int | None) -> dict[str, Any]:
-    """Returns the error for a process that has ended without reporting an error. A negative code is a signal."""
+    """Returns the error for a process that has ended without recording its end. A negative code is a signal."""
     how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a report"
     todo = "The service starts it again. If this repeats, look at the task's log and at the system's (dmesg)"
     return PidtsError("task-died", f"the process of the task has ended {how}", todo=todo).to_json()

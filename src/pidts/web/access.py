@@ -1,6 +1,6 @@
 """Checks each request before it is served: its caller, its host name, the web page that sends it, the rate of changes.
 
-The middleware checks every request, so a new operation is protected like all others.
+A middleware does this, so each new operation is protected, too.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules that say which caller the service answers."""
+    """The rules by which the service decides which callers it answers."""
 
     host: str
     """The address or name at which the service listens."""
     token: str = field(default="", repr=False)
-    """The token. If it is empty, no token is needed, and only processes of this user may call."""
+    """The token. If it is empty, no token is needed, and only processes of this user and of root may call."""
     uses_tls: bool = False
 
     @property
@@ -60,12 +60,12 @@ class Policy:
         return is_loopback(self.host)
 
     def session(self, now: float) -> str:
-        """Returns a cookie's value that replaces the token for a limited time and does not contain it."""
+        """Returns the value of a cookie that replaces the token for a limited time. It does not contain the token."""
         expires = str(int(now) + _SESSION_SECONDS)
         return f"{expires}.{self._signed(expires)}"
 
     def knows(self, headers: Mapping[str, str], now: float) -> bool:
-        """Whether a request has the token, or a cookie that is valid in its place."""
+        """Whether a request has the token or a valid cookie."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(given.strip()):
             return True
@@ -79,7 +79,7 @@ class Policy:
         return hmac.compare_digest(signed.encode(), self._signed(expires).encode())
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token. The time of the comparison does not depend on how many characters are right."""
+        """Whether this is the token. A comparison takes equally long for all texts of one length."""
         return bool(self.token) and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _signed(self, text: str) -> str:
@@ -93,7 +93,7 @@ class _RateLimit:
 
 
 class AccessGuard:
-    """The middleware: refuses a request, or passes it on with limits on its body, and adds headers to each answer."""
+    """The middleware. It refuses a request or passes it on, limits its body, and adds headers to each answer."""
 
     def __init__(self, app: ASGIApp, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._policy, self._clock = app, policy, clock
@@ -116,7 +116,7 @@ class AccessGuard:
             self._check(scope)
         except Refusal as error:
             extra = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-            # The answer is sent even if the body of the refused request has not arrived yet.
+            # The body may not have arrived yet, and is not read. So the connection cannot be used for another request.
             await answer_error(error, {"Connection": "close", **(extra or {})})(scope, receive, with_headers)
             return
         await self._app(scope, _limited(receive), with_headers)
@@ -135,7 +135,7 @@ class AccessGuard:
     def _check_host(self, headers: Headers) -> None:
         """Refuses host names that a web page may have pointed to this machine (DNS rebinding)."""
         if not self._policy.on_loopback:
-            return  # requests from other machines need a token, which such a page does not have
+            return  # then each request needs a token, which such a page does not have
         name = host_name(headers.get("host", ""))
         if name not in _LOOPBACK | {self._policy.host.lower()}:
             raise Refusal(
@@ -166,10 +166,10 @@ class AccessGuard:
             )
 
     def _check_page(self, headers: Headers) -> None:
-        """Refuses changes that a foreign web page makes a browser send.
+        """Refuses a change that a foreign web page makes a browser send.
 
-        A browser names the page (Origin, Sec-Fetch-Site, or at least Referer) or sends the cookie. A request without
-        any of these comes from a program, which no page can control.
+        A browser names the page (Origin, Sec-Fetch-Site or Referer) or sends the cookie. A request with none of these
+        comes from a program, which no page can control.
         """
         origin = headers.get("origin")
         if origin is not None and not self._is_own(origin, headers.get("host", "")):
@@ -198,13 +198,13 @@ class AccessGuard:
             parts = urlsplit(origin)
         except ValueError:
             return False
-        # If other machines connect and the service has no TLS, a proxy in front of it encrypts the connections.
+        # If other machines connect and the service has no TLS, there may be a proxy with TLS in front of the service.
         schemes = {"https"} if self._policy.uses_tls else {"http"} if self._policy.on_loopback else {"http", "https"}
         return parts.scheme in schemes and parts.netloc.lower() == host.lower()
 
     def _count(self, scope: Scope) -> None:
         client, now = (scope.get("client") or ("", 0))[0], self._clock()
-        if scope["path"] == LOGIN:  # somebody who guesses tokens must not block changes of other users at this address
+        if scope["path"] == LOGIN:  # a user who guesses tokens must not block changes of other users at this address
             client += LOGIN
         bucket = self._buckets.get(client)
         if bucket is None:
@@ -220,7 +220,7 @@ class AccessGuard:
 
 
 def is_of_page(path: str) -> bool:
-    """Whether a path is a file of the page, which contains nothing about the tasks."""
+    """Whether a path is a file of the page. These files contain nothing about the tasks."""
     return not path.startswith("/api/") and path not in {"/metrics", "/openapi.json"}
 
 
@@ -237,7 +237,7 @@ def _too_long() -> Refusal:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Returns a function that passes on what `receive` returns, and refuses a body of more than `MOST_BODY` bytes."""
+    """Returns a function that does the same as `receive`, and refuses a body of more than `MOST_BODY` bytes."""
     got = 0
 
     async def limited() -> Message:

@@ -1,4 +1,4 @@
-"""The web application: routes made from the operations, the page's files, and one form for all errors."""
+"""The web application: the operations, the files of the page, and one form for all errors."""
 
 from __future__ import annotations
 

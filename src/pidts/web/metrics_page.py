@@ -17,12 +17,12 @@ class _TaskCollector(Collector):
         self._tasks = tasks
 
     def collect(self) -> Iterator[Metric]:
-        """Yields each metric once, with the series of all tasks."""
+        """Yields each metric once, with the values of all tasks, as the format demands."""
         up = GaugeMetricFamily("pidts_up", "Whether the process of a task lives.", labels=["task"])
         families: dict[str, Metric] = {}
         for task, is_alive, metrics in self._tasks:
             up.add_metric([task], float(is_alive))
-            # The last report of a process that has ended is not true any more.
+            # If the process has ended, its last report is out of date.
             for name, documentation, kind, samples in metrics if is_alive else ():
                 family = families.setdefault(name, Metric(name, documentation, kind))
                 for sample, labels, value in samples:

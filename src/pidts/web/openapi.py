@@ -1,4 +1,4 @@
-"""Makes the description of the REST interface from the operations."""
+"""Makes the OpenAPI description of the REST interface from the operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operation of the REST interface. Its route and its description are made from the same object."""
+"""One operation of the REST interface. Its route and its OpenAPI description are made from the same object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Operation:
     summary: str
     handler: Handler
     answers: Mapping[int, str]
-    """The statuses of success with their meanings; the statuses of errors are the same for all operations."""
+    """The meanings of the statuses of success. The statuses of errors are the same for all operations."""
     query: Mapping[str, Schema] = field(default_factory=dict)
     body: Schema | None = None
     takes_yaml: bool = False
@@ -63,10 +63,10 @@ async def read_object(request: Request, schema: Schema) -> dict[str, Any]:
 
 
 def _check(name: str, value: Any, schema: Schema) -> None:
-    """Refuses a value that does not fit its schema. Knows `type`, `enum`, `items` and `additionalProperties`."""
+    """Refuses a value that does not fit its schema: `type`, `enum`, `items` or `additionalProperties`."""
     kind = schema.get("type")
     if kind is None:
-        return  # any value is allowed: the operation checks it
+        return  # the operation itself checks the value
     known = {"string": str, "boolean": bool, "array": list, "object": dict, "integer": int}
     fits = isinstance(value, known[str(kind)]) and not (kind == "integer" and isinstance(value, bool))
     if fits and "enum" in schema:
@@ -113,7 +113,7 @@ def query_number(request: Request, name: str, schema: Schema) -> int:
 
 
 def query_flag(request: Request, name: str, *, default: bool) -> bool:
-    """Returns a parameter of the query that is `true` or `false`."""
+    """Returns a parameter of the query; refuses any value but `true` and `false`."""
     text = request.query_params.get(name, "true" if default else "false")
     if text not in {"true", "false"}:
         raise Refusal("bad-query", 422, f"{name!r} is neither true nor false")

@@ -34,7 +34,7 @@ _FLAG: Final = {"type": "boolean", "default": False}
 
 
 class Tasks:
-    """The operations on tasks: each handler reads a request, asks the supervisor in a thread, and answers."""
+    """The operations on tasks. Each handler reads a request, calls the supervisor in a thread, and answers."""
 
     def __init__(self, supervisor: Supervisor, streams: Streams, policy: Policy, runs: Runs) -> None:
         self._supervisor, self._streams, self._policy, self._runs = supervisor, streams, policy, runs
@@ -183,7 +183,7 @@ class Tasks:
         ]
 
     async def list_tasks(self, request: Request) -> Response:
-        """Answers with the overview; `file` in the query limits it to the tasks that were started with this path."""
+        """Answers with the overview. `file` in the query limits it to the tasks that were created from this path."""
         file = query_text(request, "file", {})
         tasks = await run_in_threadpool(self._supervisor.summaries)
         if file:
@@ -208,7 +208,7 @@ class Tasks:
         return answer(await run_in_threadpool(lambda: self._supervisor.create_from(path, start=start)), 201)
 
     async def validate(self, request: Request) -> Response:
-        """Checks a task file. Answers with facts about its task, or with the file's mistakes."""
+        """Checks a task file. Answers with facts about its task, or with an error for a mistake in the file."""
         if _is_yaml(request):
             text = await _yaml(request)
             return answer(await run_in_threadpool(self._supervisor.verdict, text))
@@ -289,7 +289,7 @@ class Tasks:
         return answer({"ok": True})
 
     async def ready(self, _: Request) -> Response:
-        """Answers whether the thread that watches the tasks is running."""
+        """Answers that the service supervises its tasks, or that it does not."""
         if not self._supervisor.is_watching:
             raise Refusal("not-ready", 503, "the service is not supervising its tasks")
         return answer({"ok": True})
@@ -298,8 +298,8 @@ class Tasks:
 def _is_yaml(request: Request) -> bool:
     """Whether the body of a request is a task file, and not JSON.
 
-    Programs may send a task file without a content type. A form on a foreign page may do the same, but `AccessGuard`
-    has already refused that request.
+    A program may send a task file without a content type. A form on a foreign page could do the same, but `AccessGuard`
+    has already refused such a request.
     """
     return "json" not in request.headers.get("content-type", "").partition(";")[0].lower()
 

@@ -1,8 +1,8 @@
 """Finds the user of this machine at the other end of a loopback connection.
 
-The kernel lists each socket with its user. A socket that its program has closed is listed with user 0 and no inode.
-Such a socket must not count as a socket of root: otherwise every user could act as root by closing the socket directly
-after a request.
+The kernel lists each socket with its user. After a program has closed a socket, the kernel may still list it, with user
+0 and without an inode. Such a socket must not count as a socket of root: otherwise every user could act as root by
+closing a socket directly after the request.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[s
 
 
 def _form(host: str, port: int, *, six: bool) -> str:
-    """Returns an address in the form of the kernel's table for IPv4, or for IPv6 if `six`.
+    """Returns an address as the kernel's table for IPv4 shows it, or with `six` the table for IPv6.
 
-    Returns an empty text if that table cannot have the address.
+    Returns an empty text for an IPv6 address without `six`, since the table for IPv4 cannot have it.
     """
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -52,6 +52,6 @@ def _form(host: str, port: int, *, six: bool) -> str:
 
 
 def _words(packed: bytes) -> str:
-    """Returns the bytes as hexadecimal numbers of four bytes each, read in the byte order of this machine."""
+    """Returns each four bytes as a hexadecimal number in the byte order of this machine, as the kernel does."""
     order = "<" if sys.byteorder == "little" else ">"
     return "".join(f"{number:08X}" for (number,) in struct.iter_unpack(f"{order}I", packed))

@@ -1,4 +1,4 @@
-"""Errors of requests: each kind of error has an HTTP status, and a body that programs and people can read."""
+"""The answers for errors of requests: an HTTP status for each kind of error, and the error as JSON."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def answer_error(error: PidtsError, headers: dict[str, str] | None = None) -> JS
 
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> JSONResponse:
-    """Returns an answer that no cache keeps."""
+    """Returns an answer with JSON. Caches must not keep it."""
     return JSONResponse(value, status, {"Cache-Control": "no-store", **(headers or {})})

@@ -1,4 +1,4 @@
-"""Serves the application with uvicorn, until it has to end."""
+"""Serves the web application with uvicorn."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _serve(
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # the caller is the program that connects, even if a header names another address
+        proxy_headers=False,  # a header must not be able to change the address of the caller
         server_header=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -76,10 +76,7 @@ async def _serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that ends when another thread sets an event.
-
-    The server handles no signals, since it is not in the main thread.
-    """
+    """A server that ends when another thread sets `stop`."""
 
     def __init__(
         self, config: uvicorn.Config, stop: threading.Event, over: asyncio.Event, ready: Callable[[], None]
@@ -88,16 +85,15 @@ class _Server(uvicorn.Server):
         self._stop, self._over, self._ready = stop, over, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to serve, and calls `ready`."""
         await super().startup(sockets)
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Returns whether the server has to end. Uvicorn calls this method ten times a second."""
+        """Whether the server has to end. Uvicorn calls this method ten times a second."""
         return await super().on_tick(counter) or self._stop.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams, which never end by themselves, and then the server."""
+        """Ends the streams first: they would never end by themselves."""
         self._over.set()
         await super().shutdown(sockets)
 
@@ -112,10 +108,7 @@ def address(listener: socket.socket, place: ServiceEndpoint) -> str:
 
 
 def listening_socket(place: ServiceEndpoint) -> socket.socket:
-    """Returns a socket bound to the service's address.
-
-    Raises if the address cannot be used; then the service starts no task.
-    """
+    """Returns a socket bound to the service's address. Raises if the address cannot be used."""
     try:
         found: Any = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
         family, _, _, _, at = found
@@ -137,7 +130,7 @@ def listening_socket(place: ServiceEndpoint) -> socket.socket:
 
 
 def parsed_address(text: str) -> tuple[str, int]:
-    """Returns host and port of `--listen`. If no host is given, only this machine can connect."""
+    """Returns the host and the port of `--listen`. Without a host, it is 127.0.0.1: only this machine can connect."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
         todo = "Write PORT or HOST:PORT, such as 8390 or 0.0.0.0:8390"

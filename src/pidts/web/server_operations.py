@@ -1,6 +1,6 @@
-"""The operations that need a task's servers: schema changes, locked rows, comparisons, the relay, the task file.
+"""The operations on schema changes, locked rows, comparisons, the relay and the task file.
 
-Each operation runs a `pidts` command, and answers with the JSON that the command prints.
+Most of them need a task's servers. So they run a `pidts` command, and answer with the JSON that it prints.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ServerOperations:
 
     def __init__(self, supervisor: Supervisor, runs: Runs) -> None:
         self._supervisor, self._runs = supervisor, runs
-        # A request waits for its turn here, without a thread, since other requests need the threads.
+        # A request waits here until a command may run. It has no thread meanwhile, since other requests need threads.
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def operations(self) -> list[Operation]:

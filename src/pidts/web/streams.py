@@ -1,4 +1,4 @@
-"""Server-sent events for changes of the overview, and of one task with its log."""
+"""Server-sent events about changes of the overview, and about changes of one task and its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TASK_SECONDS, _OVERVIEW_SECONDS, _ALIVE_SECONDS = 0.5, 1.0, 15.0
 
 
 class Streams:
-    """Counts the open streams, and ends all of them when the service ends."""
+    """The open streams. Their number is limited, and all of them end when the service ends."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
