@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,8 @@ class ComparedTable:
     sums: bool = True
     questions: list[str] = field(default_factory=list)
     extracted: dict[str, str] = field(default_factory=dict)
+    documents: Collection[str] = ()
+    """The columns that are JSON on the target."""
     locked: set[Any] = field(default_factory=set)
     """The keys whose rows are set aside."""
     largest: int = 0
@@ -170,6 +172,9 @@ class Target:
 
     def misfits(self, table: Table) -> list[str] | None:
         return []
+
+    def documents(self, table: Table) -> Collection[str]:
+        return self.compared.documents
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         self.compared.questions.append("target.sum")  # The source's question, on another thread, makes time pass.

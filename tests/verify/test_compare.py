@@ -473,6 +473,28 @@ def test_json_is_equal_however_a_server_spells_it(kind: ColumnType, one: Any, tw
     assert verdict(kind, one, two, EXACT) == verdict(kind, one, two, POSTGRES) == set()
 
 
+@pytest.mark.parametrize("key", [0, 1])
+@pytest.mark.parametrize(
+    ("one", "two", "is_same"),
+    [
+        *((one, two, True) for _, one, two in SPELLED),
+        ('{"a":1}', '{"a": 2}', False),
+        ("{'a':1}", '{"a": 1}', False),
+        ("", "null", False),
+        ("null", None, False),
+        ("NaN", "nan", False),
+        ("[" * 100_000, "[" * 99_999, False),
+        ("1e99999999999999999999", "1e99999999999999999998", False),
+    ],
+)
+def test_a_text_that_is_json_on_the_target_is_compared_by_its_value(
+    key: int, one: str, two: str | None, *, is_same: bool
+) -> None:
+    for documents in ((), ("b",)):
+        both = ComparedTable(table(INT, TEXT, key=key), {1: (1, one)}, {1: (1, two)}, sums=False, documents=documents)
+        assert run(both).equal == (is_same and documents == ("b",))
+
+
 @pytest.mark.parametrize(
     ("kind", "one", "two"),
     [

@@ -136,6 +136,85 @@ def differences_of(report: Report) -> set[tuple[str, str]]:
     return {(one.table.name, one.kind.value) for one in report.examples}
 
 
+DOCUMENTS = (
+    '{"x":5}',
+    '{"b":1,"a":2}',
+    "1.0",
+    "[1,2]",
+    '{"a":1,"a":{"c":[1.50,"\\\\u00e9"],"b":null}}',
+    "null",
+    '"1"',
+    "-0.0",
+    "1e20",
+)
+"""JSON documents, many of which a server with a JSON type prints in another way than they were written."""
+
+
+@pytest.mark.usefixtures("postgres", "mysql97")
+@pytest.mark.parametrize(("other", "document"), [("postgres", "jsonb"), ("postgres", "json"), ("mysql97", "json")])
+def test_json_that_only_the_source_has_as_text_is_compared_by_its_value(
+    request: pytest.FixtureRequest, pair_of: MakePair, mariadb: Server, other: str, document: str
+) -> None:
+    pair = pair_of(mariadb, request.getfixturevalue(other))
+    schema = pair.config.name
+    if other == "postgres":
+        pair.on_target(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    values = ", ".join(f"({id_}, '{text}', {id_})" for id_, text in enumerate(DOCUMENTS, 1))
+    for name, key in (("keyed", " PRIMARY KEY"), ("bag", "")):
+        pair.on_source(
+            f"CREATE TABLE {name} (id INT{key}, j JSON, k INT)",
+            f"INSERT INTO {name} VALUES {values}, (99, NULL, 99)",
+        )
+        pair.on_target(f"CREATE TABLE {schema}.{name} (id INT{key}, j {document}, k INT)")
+    pair.copy(made=True)
+    report = compare_task(pair.config)
+    assert (report.examples, report.equal) == ((), True)
+    pair.on_source(
+        """UPDATE keyed SET j = '{"x":6}' WHERE id = 1""",
+        "UPDATE keyed SET j = '1' WHERE id = 7",
+        "UPDATE keyed SET j = 'null' WHERE id = 99",
+        "UPDATE bag SET j = '[2,1]' WHERE id = 4",
+    )
+    report = compare_task(pair.config)
+    assert [(one.kind, one.key, one.columns) for one in report.examples] == [
+        (DifferenceKind.DIFFERENT, {"id": id_}, ("j",)) for id_ in (1, 7, 99)
+    ]
+    assert [(one.missing, one.extra) for one in report.tables if one.table.name == "bag"] == [(1, 1)]
+    work = repaired([pair.config], f"{schema}.keyed", apply=True, stop=threading.Event(), show=print)
+    assert work.written == 3
+    assert [(one.table.name, one.equal) for one in compare_task(pair.config).tables] == [
+        ("bag", False),
+        ("keyed", True),
+    ]
+
+
+def test_json_that_both_servers_have_as_text_is_compared_as_text(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    pair.on_source("CREATE TABLE t (id INT PRIMARY KEY, j JSON)", """INSERT INTO t VALUES (1, '{"x":5}'), (2, '1')""")
+    pair.copy()
+    assert compare_task(pair.config).equal
+    pair.on_target(f"""UPDATE {pair.config.name}.t SET j = '{{"x": 5}}' WHERE id = 1""")
+    assert [(one.kind, one.columns) for one in compare_task(pair.config).examples] == [
+        (DifferenceKind.DIFFERENT, ("j",))
+    ]
+
+
+def test_a_text_key_is_no_document_on_the_target(pair_of: MakePair, mariadb: Server, postgres: Server) -> None:
+    pair = pair_of(mariadb, postgres)
+    schema = pair.config.name
+    pair.on_source(
+        "CREATE TABLE t (j VARCHAR(99) COLLATE utf8mb4_bin PRIMARY KEY, n INT)",
+        """INSERT INTO t VALUES ('{"x":5}', 1), ('[1,2]', 2)""",
+    )
+    pair.on_target(f"CREATE SCHEMA IF NOT EXISTS {schema}", f"CREATE TABLE {schema}.t (j jsonb PRIMARY KEY, n INT)")
+    problem = "of its key, column j treats different texts as equal"
+    with pytest.raises(Halted, match=problem):
+        pair.copy(made=True)
+    assert [one.problem for one in compare_task(pair.config).tables] == [problem]
+
+
 @pytest.mark.usefixtures("postgres")
 @pytest.mark.parametrize("other", ["postgres", "other_mariadb"])
 def test_keys_of_any_type_are_compared_and_repaired(

@@ -171,7 +171,7 @@ class _Comparison:
     def _compared(self, table: Table, number: int, tables: int) -> TableReport:
         if (unfit := self._unfit(table)) is not None:
             return unfit
-        matcher = Matcher(table, self.normals)
+        matcher = Matcher(table, self.normals, self.target.documents(table))
         if not table.identity:
             return compare_multisets(self.source, self.target, self.catch_up, matcher, self.callbacks.pause)
         size = self.source.size(table)

@@ -201,6 +201,9 @@ class TargetSide(KeyedTarget, Protocol):
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why rows of this structure do not fit; None if there is no such table."""
 
+    def documents(self, table: Table) -> Collection[str]:
+        """Returns the columns of text that are columns of JSON on the target: it may write the same value otherwise."""
+
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns a checksum that can be compared with the source's; None if the target cannot compute it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Column, Table, calendar
+from pidts.model import Kind, Table, calendar
 from pidts.reduce.identity import distinct, plain_zero
-from pidts.verify.normal_forms import Normals
+from pidts.verify.normal_forms import Normal, Normals
 from pidts.verify.report import DifferenceKind
 
 Numbers = npt.NDArray[np.int64]
@@ -22,10 +22,10 @@ _SIZE = 16
 
 
 class Matcher:
-    """Compares the rows of one table."""
+    """Compares the rows of one table. Values of the columns `documents` are compared as JSON."""
 
-    def __init__(self, table: Table, normals: Normals) -> None:
-        self.table, self._normals = table, normals
+    def __init__(self, table: Table, normals: Normals, documents: Collection[str] = ()) -> None:
+        self.table, self._normals, self._documents = table, normals, documents
         self._others = [name for name in table.arrow.names if name not in table.identity]
 
     def conform(self, rows: pa.Table) -> pa.Table:
@@ -95,7 +95,7 @@ class Matcher:
         A pair is a row of `one` and a row of `other`. `left` and `right` have their indexes.
         """
         for name in self._others:
-            mask = self._differs(self.table.column(name), one.column(name).take(left), other.column(name).take(right))
+            mask = self._differs(name, one.column(name).take(left), other.column(name).take(right))
             if pc.any(mask).as_py():
                 yield name, np.asarray(mask)
 
@@ -109,7 +109,7 @@ class Matcher:
         for column in self.table.columns:
             values = rows.column(column.name)
             if normal:
-                change = self._normals.get(column.type.kind)
+                change = self._normal(column.name)
                 values = plain_zero(values if change is None else change(values))
             columns.append(_bare(values))
         return [
@@ -120,14 +120,18 @@ class Matcher:
     def _keys(self, rows: pa.Table) -> Iterator[pa.ChunkedArray]:
         for name in self.table.identity:
             values = rows.column(name)
-            if normal := self._normals.get(self.table.column(name).type.kind):
+            if normal := self._normal(name):
                 values = normal(values)
             yield plain_zero(values)
 
-    def _differs(self, column: Column, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+    def _normal(self, name: str) -> Normal | None:
+        """Returns the normal of a column; None if its values are compared unchanged."""
+        return self._normals.get(Kind.JSON if name in self._documents else self.table.column(name).type.kind)
+
+    def _differs(self, name: str, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
         """Returns a mask of unequal values. Computes normal forms only of values that are unequal without them."""
         mask = distinct(left, right)
-        normal = self._normals.get(column.type.kind)
+        normal = self._normal(name)
         if normal is None or not pc.any(mask).as_py():
             return mask
         where = pc.indices_nonzero(mask)

@@ -36,7 +36,10 @@ def real_dates_only(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parsed_json(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns JSON documents in one spelling: order of keys, spaces, escapes, `1.0` or `1`."""
+    """Returns JSON documents in one spelling: order of keys, spaces, escapes, `1.0` or `1`.
+
+    A text that is no document, or that Python cannot parse, is returned unchanged. It differs from all documents.
+    """
     texts = [None if text is None else _document(text) for text in values.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])
 
@@ -44,7 +47,7 @@ def parsed_json(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _document(text: str) -> str:
     try:
         return _canonical(json.loads(text, parse_int=Decimal, parse_float=Decimal, parse_constant=_refuse))
-    except ValueError:
+    except (ValueError, ArithmeticError, RecursionError):
         return text
 
 

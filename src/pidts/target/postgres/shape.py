@@ -49,6 +49,10 @@ class PgColumn:
         padded = self.base == "bpchar" and column.type.kind is not Kind.CHAR
         return padded or not self.deterministic or self.base.endswith("citext")
 
+    def merges_keys(self, column: Column) -> bool:
+        """Whether two different texts in a key of the source could be one key on the target."""
+        return self.is_loose(column) or (column.type.is_text and self.base == "jsonb")
+
 
 @dataclass(frozen=True, slots=True)
 class PgKey:
@@ -143,7 +147,7 @@ class PgTable:
         if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
             found.append(f"it has no unique key over ({', '.join(table.identity)})")
         keyed = [(self.column(name), table.column(name)) for name in table.identity]
-        if loose := [column.name for target, column in keyed if target is not None and target.is_loose(column)]:
+        if loose := [column.name for target, column in keyed if target is not None and target.merges_keys(column)]:
             found.append(f"of its key, {named('column', loose, 'treats', 'treat')} different texts as equal")
         return found
 

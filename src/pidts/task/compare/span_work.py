@@ -36,10 +36,11 @@ class SpanWork:
                 raise Halted(
                     "structure-changed", what, where=Where(table=str(self.table)), todo="Run the command again"
                 )
+            target = target_rows(comparison.target, lambda: source.merged_tables)
             compare_spans = SpanComparison(
                 source,
-                target_rows(comparison.target, lambda: source.merged_tables),
-                Matcher(table, normals_of(self.parts[0])),
+                target,
+                Matcher(table, normals_of(self.parts[0]), target.documents(table)),
                 pool,
                 source.size(table).row_bytes,
             )

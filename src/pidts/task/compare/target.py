@@ -12,6 +12,7 @@ import pyarrow as pa
 from pidts.apply import TargetSession
 from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.locks.known_locks import form_start, key_forms
+from pidts.apply.locks.same_as_stored import RowStorage
 from pidts.apply.rows.target_rows import has_text
 from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Kind, Table, TableName
@@ -86,6 +87,13 @@ class TargetRows:
         if found and merged.most is not None and self._session.schema.misfits(merged.most) == []:
             found = []
         return [merged.problem, *(found or ())] if merged.problem else found
+
+    def documents(self, table: Table) -> Collection[str]:
+        """Returns the columns of text that are columns of JSON on the target."""
+        texts = [column.name for column in table.columns if column.type.is_text]
+        stored = RowStorage(self._session.schema.structure(table.name) if texts else None)
+        found = {name: stored.column(name) for name in texts}
+        return {name for name, column in found.items() if column is not None and column.type.kind is Kind.JSON}
 
     @property
     def has_sums(self) -> bool:
