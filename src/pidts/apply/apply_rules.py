@@ -43,7 +43,7 @@ class ApplyRules:
     seeks_rivals: bool = False
     """Whether to look for other rows that have a unique value which a change writes (`after_refusal`).
 
-    The change is then set aside. True after the target has refused such a row.
+    A change for which such a row is found is set aside. True after the target has refused such a change.
     """
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False

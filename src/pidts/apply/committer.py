@@ -228,7 +228,10 @@ class Committer:
         return session.meta.checkpoints.lock(self._task, self._source, worker)
 
     def _may_advance(self, left: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> bool:
-        """Whether the batch may be written without reading the checkpoint row, if nobody else has changed it.
+        """Whether the batch may be written without reading the checkpoint row first.
+
+        The target then compares the row with `left`, which this committer saved last, and refuses the batch if the row
+        was changed since then.
 
         False if rows may be locked: which ones they are has to be read before anything is written, and the same round
         trip reads the checkpoint. Also False if the texts of the two checkpoint rows are large (`_MOST_TO_ADVANCE`).

@@ -569,7 +569,10 @@ def _computed(session: TargetSession, table: Table) -> set[str]:
 
 
 def _check_versions(batch: ChangeBatch, version_column: str) -> None:
-    """Halts if the log lacks a version: with the target's version in its place, old events would be applied."""
+    """Halts if a before image lacks the version column.
+
+    If the version of the target's row were taken instead, events older than this row would be applied.
+    """
     presence = column_presence(batch)
     lacks = presence.has_before & ~presence.before[:, batch.table.arrow.get_field_index(version_column)]
     if lacks.any():

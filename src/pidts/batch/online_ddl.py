@@ -86,9 +86,9 @@ def _only(statement: Statement, is_ours: IsOurs) -> Statement:
 
 
 def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
-    """Yields the renames of each table that has a name of the task's tables before or after the statement.
+    """Yields the renames of each table whose name before or after the whole statement is one of the task's.
 
-    Names in between do not count.
+    A name in between does not count: `tmp` in `RENAME TABLE a TO tmp, b TO a, tmp TO b`.
     """
     first: dict[TableName, TableName] = {}
     steps = []

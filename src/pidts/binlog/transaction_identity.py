@@ -38,7 +38,10 @@ def identity_of(raw: bytes | memoryview) -> Identity | None:
 
 
 def _number(body: memoryview, at: int) -> int:
-    """Returns the time at a byte; 0 if the event, without its checksum, ends before it."""
+    """Reads the 7-byte time that begins at byte `at` of an event's body; 0 if the body is too short for it.
+
+    The body may end with a checksum. A checksum is shorter than a time, so it is never read as one.
+    """
     if len(body) < at + _TIME_BYTES:
         return 0
     return int.from_bytes(body[at : at + _TIME_BYTES], "little")

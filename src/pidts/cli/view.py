@@ -162,7 +162,9 @@ class LineView:
         self._printed: dict[_HaltKey, tuple[Halt, float]] = {}
         """The halts that were printed in full, with the time."""
         self._halts_due = 0.0
-        """The time at which the next halts are printed, if the last ones left some out."""
+        """No halts are printed before this time. It is set when more than `_HALTS_IN_LINE` halts are new at once: the
+        rest are printed later.
+        """
 
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""

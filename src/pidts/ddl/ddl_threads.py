@@ -141,7 +141,9 @@ class DdlThreads:
         """Statements that have not begun because some of their tables are held at earlier statements."""
         self._blocked_at = float("-inf")
         self._halts: Mapping[Lsn, Halt] | None = {}
-        """All halts, which are read very often, and of which there may be a thousand; None after one has changed."""
+        """The last result of `halts`. It is kept because it is read very often and may have a thousand entries. None: a
+        halt has changed since, so `halts` collects them again.
+        """
         self._log: RelayReader | None = None
         """The reader with which all threads search the log: it knows the places that earlier searches have passed."""
         self._searching = threading.Lock()

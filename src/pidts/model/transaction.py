@@ -177,8 +177,8 @@ class LogEntry:
     first_timestamp: int = 0
     """The time of the first of several transactions. The entry's own time is that of the last one."""
     joined_groups: CommittedEventGroups | None = None
-    """If several transactions commit XA transactions: the places of their rows; otherwise None. No other entry has
-    these rows, and the transactions have no other rows. XA steps between them have no rows.
+    """If the entry joins several steps of XA transactions: the places of the rows that its COMMITs commit; otherwise
+    None. No other entry has these rows, and this entry has no other rows: its PREPAREs and ROLLBACKs apply none.
     """
     is_after_gap: bool = False
     """Whether the reader has replaced the stored `prev_lsn` by the place after which it reads. Perhaps no entry ends at

@@ -427,9 +427,10 @@ def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64
     """Returns a number for each change, higher for a later change; then the same numbers for logged changes only.
 
     The number of a change is `2 * index + 1`. Logged changes are later than rows that were read, so `2 * size` is added
-    to their numbers. An update that changes the key has a second number, just below its own: there it removes the row
-    from its old key. The second result is NULL for changes that were not logged. If `merged`, a key that a repair has
-    not found on the source counts as logged: it stands for an existing row of this table.
+    to their numbers. An update that gives its row another key has two numbers. Its own, odd number belongs to the new
+    key. The even number just below belongs to the old key, from which the update removes the row. The second result is
+    NULL for changes that were not logged. If `merged`, a key that a repair has not found on the source counts as
+    logged: it stands for an existing row of this table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)

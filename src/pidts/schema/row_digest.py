@@ -35,8 +35,9 @@ _DIGITS = 15
 def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str, str] | None = None) -> str | None:
     """Returns a query for the number of rows and the sum of their numbers; None if a column has no unique text.
 
-    `floats`: the other server writes floating point numbers in the same way. `constants`: the texts that the other
-    server has in further columns, after the table's own columns.
+    `floats`: whether the server with which the rows are compared writes floating point numbers as this one does. If
+    not, a table with a FLOAT or DOUBLE has no sum, and the result is None. `constants`: the texts that the other server
+    has in further columns, after the table's own columns.
     """
     texts = [_text(column, floats=floats) for column in table.columns]
     if None in texts:

@@ -72,8 +72,9 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
 
-    The checksum is computed as if the texts `constants` followed each row's own columns. `floats`: the other server
-    writes floating point numbers in the same way. See `pidts.schema.row_digest`.
+    The checksum is computed as if the texts `constants` followed each row's own columns. `floats`: whether the server
+    with which the rows are compared writes floating point numbers as this one does. If not, a table with a FLOAT or
+    DOUBLE has no checksum, and the result is None. See `pidts.schema.row_digest`.
     """
     where = _where(table, after_key, highest).rstrip()
     sql = sum_query(table, f"{_by_key(table)}{where}" if where else "", floats=floats, constants=constants)

@@ -2,7 +2,8 @@
 
 The driver plans every batch, see `pidts.spark.planning`, and carries out small batches itself. If a batch becomes a
 job, the driver leaves a note with the states before and after the batch. This note is the query's next offset, and the
-job's partitions are the pointers of the batch. If there is no note, Spark's next call has nothing to do.
+job's partitions are the pointers of the batch. If there is no note, Spark's next job has no partitions, and the call
+that Spark makes for it carries out no batch.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def outlooks(
 ) -> list[ResolvePreview]:
     """Returns what `resolve` would do with some locks of one table.
 
-    `awaited`: whether the result includes the locks that wait for them.
+    `awaited`: the caller's statement that other locks may wait for these. The result then includes those that wait.
     """
     found = _looked_at(session, task, source, locks, take, values)
     if take is ResolveWith.SOURCE and locks and awaited:
@@ -270,7 +270,7 @@ def resolve(
 ) -> list[ResolvePreview]:
     """Resolves some locks of one table, and the locks that wait for these; returns the outcome for each row.
 
-    `awaited` is False if no other lock waits for one of these locks.
+    `awaited`: the caller's statement that other locks may wait for these. If False, they are not searched for.
     """
     session.begin()
     try:

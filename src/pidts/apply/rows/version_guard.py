@@ -17,7 +17,8 @@ target's row or tombstone with the same key:
                               copied; else ignored
 
 NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
-judged separately. For equal versions, the INSERT counts as an UPDATE. Another rule for equal versions would either lose
+judged separately. If the target has a row with the new key and version `v`, this INSERT follows the rule for an UPDATE:
+it is applied only if the update's before image is the target's row. Another rule for equal versions would either lose
 the second of two updates in one microsecond, or make a replay of old changes visible:
 
     first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image

@@ -43,8 +43,8 @@ _log = structlog.get_logger(__name__)
 def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -> list[str] | None:
     """Finishes a table, however long this takes. Returns the statements that can run later (`RenderedChange.later`).
 
-    Returns None if the copy has to read recorded keys first. Where DDL is not part of a transaction, the lock is taken
-    only if there is a statement to run now.
+    Returns None if the copy has to read recorded keys first. If the target's DDL is not transactional, the statements
+    run under the target's lock for DDL (`ddl_lock`). The lock is not taken if no statement has to run now.
     """
     table = context.rules.target_table(context.structures[request.table])
     is_read = True

@@ -143,7 +143,7 @@ def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
 
 @cache
 def warm() -> None:
-    """Loads compiled code once in a process, so that this adds to the time of no chunk."""
+    """Loads the compiled code once in each process, before the time of the process's first chunk is measured."""
     if compiled():
         table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
         cells = Cells(table, Where())

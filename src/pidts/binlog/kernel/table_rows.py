@@ -129,7 +129,11 @@ class CompiledBinding:
         into.memory.add_size(len(event.images))
 
     def _explain(self, event: RowsEvent, first: Lsn, skip: int) -> None:
-        """Reads the event again with plain code, which raises the error."""
+        """Raises the error at which the compiled code has stopped: plain code reads the event again, and raises it.
+
+        If plain code raises none, the event's values have room alone, but not together with the earlier rows of the
+        batch. Then this method raises `rows-too-large`.
+        """
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)
         scratch.take()

@@ -369,9 +369,9 @@ class KnownStructures:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # `before` could not compute some structures from the catalog. At each of `turns`, some of them become known
-        # again. After the last turn, the log has reached the catalog's place: the catalog shows the effects of all
-        # statements that could not be parsed.
+        # `before` returns some tables as unknown, and each of `turns` has the structures of some of these tables from
+        # then on. After the last turn, the log has reached the catalog's place. Then the statements in `unclear` no
+        # longer matter: the catalog already shows their effects.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 

@@ -18,8 +18,8 @@ real table's rows:
 
 Crash points: one commit changes the records of shadows and marks the statement as done in the journal. After a crash
 before this commit, the statement is processed again, with the same records. After the commit, it is not processed
-again. A swap finds the records until its ALTER TABLE is done: the commit that marks the ALTER TABLE as done removes
-them. Nothing is kept only in memory.
+again. A swap needs the records of its shadow until its ALTER TABLE is done. It always has them: only the commit that
+marks the ALTER TABLE as done removes them. Nothing is kept only in memory.
 """
 
 from __future__ import annotations

@@ -103,7 +103,10 @@ class IcebergCheckpoints(CheckpointRecord):
         return self._rows(task, source)
 
     def lock_places(self, task: str, source: str) -> list[Checkpoint]:
-        """Returns the whole rows: each COMMIT to Iceberg takes longer than reading them."""
+        """Locks the rows as `lock_shared` does, and returns them with the progress of copies.
+
+        Leaving it out would save little: each COMMIT to Iceberg takes longer than reading it.
+        """
         return self.lock_shared(task, source)
 
     def save(self, checkpoint: Checkpoint) -> None:

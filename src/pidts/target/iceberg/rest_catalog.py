@@ -187,9 +187,9 @@ def _table(client: _Client, name: TableName) -> Table | None:
 
 
 def _shown(table: Table) -> str:
-    """Returns the warehouse's metadata file with the state of a table at the server.
+    """Returns the path of the warehouse's metadata file whose state the server's table has.
 
-    If there is none, returns the table's own metadata file.
+    If there is no such file, returns the path of the metadata file that the server names for the table.
     """
     metadata = table.metadata
     named, current = metadata.properties.get(_METADATA, ""), metadata.current_snapshot_id

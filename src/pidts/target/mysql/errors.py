@@ -37,7 +37,9 @@ _OTHER_PLUGIN = frozenset({1251, 1524, 2059})
 _HOST_REFUSED = 1130
 _NO_TLS = 2026
 TWO_ROWS = 1242
-"""The number of the error for a subquery with two rows. A statement that has to fail has such a subquery."""
+"""The number of the error for a subquery with two rows. PiDTS puts such a subquery into a statement, to make the
+statement fail on a condition.
+"""
 _NO_ACCESS = 1044
 _NO_ACCESS_TODO = (
     "Check the spelling of the database: the server gives the same answer if there is no such database. If the name is "

@@ -118,9 +118,10 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
 def _united(
     ours: Section, names: Sequence[str], leaves: set[str], seeds: Mapping[str, str], feeds: Sequence[Feed]
 ) -> list[Feed]:
-    """Returns the feeds while the rows of two zones are put together: the file's only zones, or a zone and its seed.
+    """Returns the feeds of a file with `both-have-rows`, under which the rows of two zones are put together.
 
-    The zone that joins feeds its seed only, so its changes reach all other zones through the seed.
+    These are the file's only two zones, or the zone that joins and its seed. The zone that joins feeds its seed only,
+    so its changes reach all other zones through the seed.
     """
     if len(seeds) > 1 or (len(names) > 2 and not seeds):
         what = "one zone at a time can join with rows of its own"

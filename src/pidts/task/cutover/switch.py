@@ -647,7 +647,8 @@ class CutoverRun:
     def _undo_after(self, error: BaseException) -> None:
         """Undoes the steps that were done before an error. Steps that cannot be undone now stay recorded."""
         if self._own.current is None or self._own.is_taken:
-            return  # not even the record was written, or another command needs what this command has done
+            # Without a record, nothing was done. If another command has taken over the cutover, it needs these steps.
+            return
         self._target.rollback()
         try:
             with closing(self._parts[0].target.server.connect()) as target:
