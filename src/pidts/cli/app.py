@@ -62,10 +62,10 @@ _JOURNEY = (
 
 
 class JourneyGroup(typer.core.TyperGroup):
-    """The commands of `pidts`, listed in the order of `_JOURNEY`; other commands come last."""
+    """The commands of `pidts`, which `--help` lists in the order of `_JOURNEY`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names of the commands in the order in which `--help` lists them."""
+        """Returns the names of the commands in the order of `_JOURNEY`. Other commands come last."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: _JOURNEY.index(name) if name in _JOURNEY else len(_JOURNEY))
 
@@ -152,9 +152,9 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
-    """Runs one command line with one of these commands, and returns its exit code.
+    """Runs the command that a command line names, and returns the exit code.
 
-    This function prints the errors of all commands, so that they look the same.
+    Errors of all commands are printed here, so that they look the same.
     """
     code = _exit_code(arguments, commands)
     return code or PidtsError.exit_code if has_lost_output() else code
@@ -176,10 +176,10 @@ def _exit_code(arguments: Sequence[str], commands: typer.Typer) -> int:
     except typer.TyperException as error:
         show_error(ConfigError("usage", error.format_message(), todo=_help_for(arguments)), as_json=as_json)
         return ConfigError.exit_code
-    except typer.Abort as error:  # Typer raises it after an EOFError, for which it prints nothing
+    except typer.Abort as error:  # Typer raises it in place of an EOFError, and prints nothing
         return _show_unexpected(error.__cause__ or error, as_json=as_json, debug=debug)
     except SystemExit as error:
-        # Typer raises it after a broken pipe, for which it prints nothing. The pipe need not be stdout.
+        # Typer raises it in place of a BrokenPipeError, and prints nothing. The pipe need not be stdout.
         if not isinstance(error.__context__, BrokenPipeError):
             raise
         return _show_unexpected(error.__context__, as_json=as_json, debug=debug)
@@ -328,8 +328,8 @@ def _run(
 
         replicators = None
         if receives or any(part.relay_from is not None for part in parts):
-            # The forker starts after all modules of a run are loaded, so that replicators share their memory, and
-            # before any thread starts.
+            # The forker starts when all modules of a run are loaded, so that replicators share their memory. It starts
+            # before any thread, since a fork copies only one thread.
             replicators = resources.enter_context(closing(fork_replicators()))
         latest: list[Progress] = []
         shown: list[LiveView] = []
@@ -361,7 +361,7 @@ def _run(
         try:
             summary = run_until_stopped(work, ends_within=RUN_ENDS_WITHIN)
         except PidtsError:
-            # With --json, the error is the last line of stdout.
+            # With --json, only the error is printed to stdout, as its last line.
             if not as_json and latest and any(one.position for one in latest[0].sources):
                 print_summary(in_a_line(latest[0], "ended by an error"))
             raise
@@ -378,7 +378,7 @@ def _run(
 
 
 def compile_before_run() -> None:
-    """Compiles what the run and its replicators need, unless this was done before. Says so, since it takes a minute."""
+    """Compiles what the run and its replicators need, unless this was done before, and says so."""
     from pidts.binlog.machine_code import compiled, is_complete, why_not_kept
 
     if compiled() and not is_complete():
@@ -691,9 +691,9 @@ _ALL = "*"
 
 
 def with_tables(arguments: Sequence[str]) -> list[str]:
-    """Returns the command line with `*` inserted where the value of `--resync` is missing.
+    """Returns the command line with `*` after a `--resync` that has no value.
 
-    It is missing if no argument follows, or if the next argument is an option or a task file.
+    It has none if no argument follows, or if the next argument is an option or a task file.
     """
     words: list[str] = []
     for at, word in enumerate(arguments):

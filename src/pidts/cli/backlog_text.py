@@ -1,4 +1,4 @@
-"""Texts about waiting tables: their names, where and since when they wait, and the size of their backlog."""
+"""Texts about waiting tables: their names, the place and the time at which they began to wait, and their backlog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pidts.task.operate.ddl_commands import BlockedChange
 
 SHOWN = 5
-"""The largest number of tables, shards or other items of one list that a text names."""
+"""A text names at most this many tables, shards or other items of one list."""
 
 _LABEL = 13
 """The width of the labels before the texts of this module."""
@@ -23,18 +23,18 @@ T = TypeVar("T")
 
 
 def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], int]:
-    """Returns the first items of a list, or with `whole` all items, and the number of the items that are left out."""
+    """Returns the first items of a list, and how many items are left out. With `whole`, returns all items."""
     shown = things if whole else things[:SHOWN]
     return shown, len(things) - len(shown)
 
 
 def indented(text: str) -> str:
-    """Returns a text that follows a label, with its further lines below the first one."""
+    """Returns a text that follows a label. Its second line and later lines are indented as far as the first line."""
     return text.replace("\n", f"\n{' ' * _LABEL}")
 
 
 def backlog_size(backlog: Backlog) -> str:
-    """Returns a text that says how much log waits for a schema change, or for rows that the target refused."""
+    """Returns a text that says how much log waits until a halted or waiting table can continue."""
     count = plural("transaction", backlog.transactions)
     least = "" if backlog.is_whole else "at least "
     if not backlog.transactions:
@@ -50,14 +50,14 @@ def shard_name(one: BlockedChange) -> str:
 
 
 def position_of(one: BlockedChange) -> str:
-    """Returns the place in the log at which a table waits, such as bin.000001:1234; a dash if it is not known."""
+    """Returns the position in the log at which a table waits, such as bin.000001:1234; a dash if it is not known."""
     return (one.halt.position if one.halt is not None else "") or "-"
 
 
 def retained_log(held: HeldTablesOfSource) -> str:
     """Returns a text that says how much log the relay keeps only for these waiting tables.
 
-    This may be less than the size of the transactions that wait: other tables may need some of these, too.
+    This may be less than the log that waits, since other tables may need a part of it, too.
     """
     if not held.is_known:
         return "the relay is on another machine, so the size of the log kept for them is not known"

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def plain_path(path: Path) -> Path:
-    """Returns the path without `.` and `..`, as messages show it, if it then still leads to the same place.
+    """Returns the path without `.` and `..`, as messages show it, if this still is the same file.
 
-    If `a` is a symbolic link, `a/../b` may be another file than `b`.
+    If `a` is a symbolic link, `a/../b` may be another file than `b`. Then the path stays as it is.
     """
     plain = Path(os.path.normpath(path))
     return plain if os.path.realpath(plain) == os.path.realpath(path) else path
@@ -32,10 +32,12 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all lo
 
 
 def opened(task: Path, *, debug: bool, quiet: bool = False, notes: bool = False) -> tuple[TaskConfig, ...]:
-    """Reads the task file before loading modules that take long, so that a mistake in the file is reported at once.
+    """Reads the task file, and sets up the log lines of the command.
 
-    `quiet`: on a terminal, log lines about the progress are left out, since the command itself shows the progress.
-    `notes`: print notes about keys of the task file that have no effect.
+    Commands call this before they load large modules, so a mistake in the file is reported at once.
+
+    With `quiet`, log lines about the progress are left out on a terminal, since the command itself shows the progress.
+    With `notes`, prints notes about keys of the task file that have no effect.
     """
     from pidts.task.config.task_file import load_parts
 

@@ -1,7 +1,7 @@
-"""Lists the commands of dmctl that PiDTS does not have or that mean something else in PiDTS, with what to do instead.
+"""Refuses the commands of dmctl that PiDTS does not have, with what to do instead, and translates two other commands.
 
-dmctl gives orders to a cluster that runs tasks. In PiDTS a task is the process `pidts run`, or one of the tasks of a
-service. Its sources are in its task file, so nothing has to be registered.
+dmctl gives commands to a cluster that runs tasks. In PiDTS, a task is the process `pidts run`, or a task of a service.
+Its sources are in its task file, so nothing has to be registered.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _OF_SERVICE = {"start-task": "start", "resume-task": "resume"}
 
 
 def of_service(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments; `start-task` and `resume-task` of a service's task become the service's commands.
+    """Returns the arguments, with `start` or `resume` in place of `start-task` or `resume-task` of a service's task.
 
-    With a task file, both commands run the task in the foreground, like `pidts run`.
+    With a task file, both commands stay: they run the task in the foreground, like `pidts run`.
     """
     place = next((at for at, word in enumerate(arguments) if not word.startswith("-")), None)
     if place is None or arguments[place] not in _OF_SERVICE:

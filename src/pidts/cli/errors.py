@@ -1,4 +1,4 @@
-"""Prints the error that ends a command: as text on stderr, and with --json also as the last line of stdout."""
+"""Prints the error that ends a command: as text on stderr and, with --json, also as the last line of stdout."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from pidts.model.advice import with_place, with_service, with_tables, with_task
 _log = structlog.get_logger(__name__)
 
 _task: list[Path] = []
-"""The task file of the current command, as soon as it is known."""
+"""The task file of the current command; empty until it is known."""
 _service: list[str] = ["", ""]
-"""The options that name the service of the current command, and those with which `pidts serve` starts this service."""
+"""The options of the current command that name its service, and the options with which `pidts serve` starts it."""
 
 
 def remember_task(path: Path | None) -> None:
-    """Remembers the task file of the current command, which the remedies of errors name; None forgets it."""
+    """Remembers the task file of the current command, so that errors can name it. None forgets it."""
     _task[:] = [] if path is None else [path]
 
 
 def for_this_task(text: str) -> str:
-    """Adds the current command's task file, if it is known, to the commands in a text."""
+    """Puts the current command's task file, if it is known, in place of `TASK` in a text."""
     return with_task(text, str(_task[0])) if _task else text
 
 
 def remember_service(state: Path | None = None, url: str = "", token_file: Path | None = None) -> None:
-    """Remembers the options of the current command that name a service; without arguments, forgets them."""
+    """Remembers the options of the current command that name a service. Without arguments, forgets them."""
     serve = f"--state {shlex.quote(str(state.absolute()))}" if state is not None and not url else ""
     token = f"--token-file {shlex.quote(str(token_file.absolute()))}" if token_file is not None else ""
     named = f"--service {shlex.quote(url)}" if url else serve
@@ -48,18 +48,15 @@ def remember_service(state: Path | None = None, url: str = "", token_file: Path 
 
 
 def for_this_service(text: str) -> str:
-    """Adds the options of the current command that name a service to the commands in a text."""
+    """Adds the current command's options that name a service to the commands in a text."""
     return with_service(text, *_service)
 
 
 def show_error(error: PidtsError, *, as_json: bool, beside: Mapping[str, object] = MappingProxyType({})) -> None:
-    """Prints an error: its code, what happened, where, and what to do. Names and values are never read as markup.
-
-    `beside` are further values for the JSON object.
-    """
+    """Prints an error: its code, what happened, where, and what to do. The JSON also has the values `beside`."""
     todo = with_place(error.todo or error.usual_todo, error.where.source, error.where.position)
     if isinstance(error, DecodeError) and error.where.table:
-        # Other errors may name a table of the target, which may have another name on the source.
+        # Only this error is sure to name a table of the source. The advice needs the name on the source.
         todo = with_tables(todo, "", [error.where.table])
     error.todo = for_this_service(for_this_task(todo))
     logs = log_options()
@@ -73,19 +70,19 @@ def show_error(error: PidtsError, *, as_json: bool, beside: Mapping[str, object]
 
 
 def has_lost_output(probe: str = "") -> bool:
-    """Whether stdout cannot be written to. Reports this on stderr, and drops the text that is not written yet.
+    """Whether stdout cannot be written to. Then reports this on stderr, and drops the text that is not written yet.
 
-    If the reader of stdout has closed it, this is not reported. `probe` is written first: after an error, the stream
-    may have no text left.
+    It is not reported if the reader of stdout has closed it. `probe` is written first: after an error, the stream may
+    have no text left, and nothing would fail.
     """
-    stdout = getattr(sys.stdout, "wrapped", sys.stdout)  # Typer's wrapper hides that the reader has closed it
-    if stdout is None:  # the command was started without one
+    stdout = getattr(sys.stdout, "wrapped", sys.stdout)  # Typer's wrapper hides that the reader has closed stdout
+    if stdout is None:  # the command was started without stdout
         return False
     try:
         stdout.write(probe)
         stdout.flush()
     except OSError as error:
-        # Otherwise Python would report the error again at its exit.
+        # Otherwise Python would write to stdout at its exit, and report the error again.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stdout.fileno())
         os.close(null)
@@ -106,10 +103,10 @@ def _show_text(error: PidtsError) -> None:
 
 
 def as_unexpected(error: BaseException, *, debug: bool, folder: Path | None = None) -> PidtsError:
-    """Turns an unexpected exception into an error of one line.
+    """Returns an error of one line for an unexpected exception.
 
-    The error names a new file in `folder` (None: that of temporary files), which contains the traceback. With --debug,
-    or if there is no room for this file, the traceback is printed to stderr.
+    The traceback is in a new file, which the error names. The file is in `folder`; None means the folder for temporary
+    files. With `debug`, or if the file cannot be written, the traceback is printed to stderr.
     """
     text = "".join(traceback.format_exception(error))
     what = f"{type(error).__name__}: {error}".partition("\n")[0]

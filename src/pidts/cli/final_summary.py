@@ -1,8 +1,8 @@
-"""Prints the summary of a run to a place where it can be read, even if the reader of stdout is gone.
+"""Prints the summary of a run to a place where the user can read it, even if the reader of stdout has ended.
 
-Ctrl-C is sent to all programs of a pipeline. In `pidts run shop.yaml | tee run.log`, Ctrl-C ends `tee` at once, while
-the task stops at the end of a transaction. Without this module, the summary would be lost, and the program would end
-with an error.
+A terminal sends Ctrl-C to all programs of a pipeline. In `pidts run shop.yaml | tee run.log`, it ends `tee` at once,
+while the task stops at the end of a transaction. Without this module, the summary would be lost, and the program would
+end with an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TERMINAL = Path("/dev/tty")
 
 
 def print_summary(text: str) -> None:
-    """Prints to stdout. If the reader of stdout is gone, prints to stderr; if stderr fails, too, to the terminal."""
+    """Prints to stdout. If this fails, prints to stderr. If this fails, too, prints to the terminal."""
     if write_line(text, sys.stdout):
         return
     _discard(sys.stdout.fileno())
@@ -30,7 +30,7 @@ def print_summary(text: str) -> None:
 
 
 def _discard(descriptor: int) -> None:
-    """Redirects stdout or stderr to `/dev/null`. The interpreter flushes both at its end, and would fail otherwise."""
+    """Redirects stdout or stderr to `/dev/null`. Otherwise the interpreter's last flush of it would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

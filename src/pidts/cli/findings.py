@@ -22,9 +22,9 @@ _MEMBERS = 8
 
 
 def exit_code(report: Report) -> int:
-    """Returns 0 for equal sides, 5 if only locked rows and halted or waiting tables differ, else 4.
+    """Returns 0 for equal sides, 5 if only locked rows and rows of halted or waiting tables differ, and 4 otherwise.
 
-    If there is no table to compare, nothing is known to be equal, so the code is 4, too.
+    Without a table to compare, the code is 4, since nothing is known to be equal.
     """
     if not report.tables:
         return DIFFERENT
@@ -34,7 +34,7 @@ def exit_code(report: Report) -> int:
 
 
 def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> int:
-    """Prints the findings. Returns an exit code that shows whether the task can run."""
+    """Prints the findings. Returns the exit code, which shows whether the task can run."""
     ready = all(finding.ok for finding in findings)
     ignored = list(dict.fromkeys(finding.item for finding in findings if finding.is_ignored))
     if as_json:
@@ -85,7 +85,7 @@ def _level(finding: Finding) -> str:
 
 
 def show_report(task: str, report: Report, *, as_json: bool) -> int:
-    """Prints a line for each table, then examples of rows that are not equal; returns the exit code."""
+    """Prints a line for each table, and examples of rows that are not equal. Returns the exit code."""
     if as_json:
         print(json.dumps(report.to_json(task), ensure_ascii=False), flush=True)
         return exit_code(report)
@@ -157,7 +157,7 @@ def _in_short(report: Report) -> str:
 def _hint(one: TableReport) -> str:
     """Returns a note that a table's filters may be the reason for its differences.
 
-    Empty if the filters cause only extra rows, and the report has none.
+    The note is empty if the filters can only cause extra rows, and the table has none.
     """
     if not one.only_extra:
         return "its filters leave out some of its changes, so this may be intended"
@@ -169,14 +169,14 @@ def _named(one: TableReport) -> str:
 
 
 def _aside(one: TableReport, kind: str) -> str:
-    """Returns a remark: the command that shows locked rows, or how many extra rows belong to no existing shard."""
+    """Returns a remark on a count: the command that shows locked rows, or the number of extra rows without a shard."""
     if kind == "locked":
         return f" (see {for_this_task('pidts locks list TASK')})"
     return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""
 
 
 def _merged(one: TableReport) -> str:
-    """Returns the source tables of a merged table; if there are many, only the first ones."""
+    """Returns a text with the source tables of a merged table, but only the first ones of many."""
     return f"merged from {listed(one.members, _MEMBERS)}" if one.members else ""
 
 
@@ -186,10 +186,7 @@ def _colour(one: TableReport) -> str:
 
 
 def show_comparison(report: Report, summary: Progress, *, as_json: bool) -> int:
-    """Prints the demo's counters, then the first differences and the number of all differences.
-
-    Returns the exit code.
-    """
+    """Prints the counters of the demo's run, the first differences and their number. Returns the exit code."""
     if as_json:
         result = {
             "rows_compared": report.rows,

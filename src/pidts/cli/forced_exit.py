@@ -1,8 +1,8 @@
 """Ends a process that does not stop by itself after a signal, so that a signal always ends a run within a known time.
 
-Without this module, a run could wait for ever. A statement may wait for a server that has stopped answering, and
-statements have no time limit, since some of them take hours. Ending a process here leaves the same state as `kill -9`
-does, and every run can start from that state.
+Without this module, a run could wait for ever: for a server that has stopped answering. Statements have no time limit,
+since some of them take hours. A process that is ended here leaves the same state as after `kill -9`. Every run can
+start from that state.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pidts.cli.errors import show_error
 from pidts.model import PidtsError
 
 _WRITE_SECONDS = 2.0
-"""The time limit for writing the final message, which may go to a pipe that no program reads any more."""
+"""The time limit for the final message. Its output may be a pipe that no program reads any more."""
 _SPARE_SECONDS = 10.0
 
 
 def end_within(seconds: float) -> None:
     """Ends this process and every process that it has started, unless it ends by itself within `seconds`."""
-    # While one thread waits and keeps the interpreter's lock, no other thread can run Python code. The thread of
-    # faulthandler does not need that lock. It does not kill child processes, and need not: the kernel ends replicators
-    # with their parent, and a JVM ends when its standard input is closed.
+    # If a thread waits and keeps the interpreter's lock, `_end_after` cannot run. Then faulthandler ends the process:
+    # its thread does not need that lock. It need not kill child processes: the kernel ends replicators with their
+    # parent, and a JVM ends when its standard input is closed.
     faulthandler.dump_traceback_later(seconds + _SPARE_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY))
     threading.Thread(target=_end_after, args=(seconds,), name="last resort", daemon=True).start()
 
@@ -46,7 +46,6 @@ def _end_after(seconds: float) -> None:
 
 
 def _say(seconds: float) -> None:
-    """Prints that the command is ended now, and the stack of each thread."""
     what = (
         f"the command has not ended within {seconds:.0f} seconds after a signal, and is ended now, as kill -9 would do"
     )
@@ -57,12 +56,12 @@ def _say(seconds: float) -> None:
 
 
 def _below(root: int) -> Sequence[int]:
-    """Returns the ids of all processes that a process has started, directly or through others."""
+    """Returns the ids of all processes that a process has started, directly or through other processes."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError, IndexError, ValueError):
-                # The program's name is in parentheses, and may itself contain spaces.
+                # The program's name before the last parenthesis may contain spaces.
                 parent = int((entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
     found = list(children.get(root, ()))

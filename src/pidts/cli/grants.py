@@ -1,4 +1,4 @@
-"""`pidts grants`: prints the statements that give a task's accounts the privileges they need, and no others."""
+"""`pidts grants`: prints the statements that give a task's accounts exactly the privileges that they need."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 def _looked_at(config: TaskConfig, address: Address) -> Target:
     """Returns the task's target with the URL's account, since the task's own account may not exist yet.
 
-    PostgreSQL's privileges belong to a database, so the URL must name the task's database.
+    A URL of PostgreSQL must name the task's database, since privileges are those of one database.
     """
     spec = config.target
     if spec.warehouse:

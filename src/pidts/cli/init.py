@@ -1,4 +1,4 @@
-"""`pidts init`: writes a first task file from what it finds on the two servers."""
+"""`pidts init`: looks at two servers, and writes a first task file for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the lag of the last minute and draws it with a bar for every two seconds."""
+"""Keeps the lag of the last minute, and draws it with a bar for every two seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LagHistory:
         self._until = 0.0
 
     def take(self, lag: float | None, now: float) -> None:
-        """Adds the lag that is shown now; `now` is a time of the monotonic clock."""
+        """Adds the present lag. `now` is a time of the monotonic clock."""
         if now >= self._until or not self._lags:
             self._lags.append(lag)
             self._until = now + _EVERY_SECONDS
@@ -26,7 +26,7 @@ class LagHistory:
 
     @property
     def picture(self) -> str:
-        """The bars as text; empty if none of the kept lags is a second or more."""
+        """The bars as text; empty if the lag was always below a second."""
         highest = max((lag for lag in self._lags if lag is not None), default=0.0)
         if highest < 1:
             return ""

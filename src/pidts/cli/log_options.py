@@ -1,7 +1,7 @@
 """The options for logs, which every command has: the lowest level, the form and the file of log lines.
 
-The options may be given before or after the command. Without this module, `pidts run shop.yaml --log-format json` would
-need the three options in the signature of each command.
+A user may write them before or after the command. This module moves them to the front, so that not every command needs
+three more parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LogOptions:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether lines about the progress are shown; their level is `info`."""
+        """Whether lines about the progress are shown. Their level is `info`."""
         return self.level in {"", "debug", "info"}
 
     @property
@@ -73,7 +73,7 @@ def choose(level: str, form: str, file: Path | None) -> None:
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """Returns the command line with the options for logs moved in front of the command."""
+    """Returns the command line with the options for logs before the command."""
     first: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
@@ -88,24 +88,27 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger is not from py4j, which logs a lost JVM with a traceback."""
+    """Whether a record of the root logger is not from py4j. For a lost JVM, py4j logs a traceback there."""
     return record.module != "java_gateway"
 
 
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
-    """Shows warnings always, information unless a live view already shows it (`quiet`), and everything with `debug`.
+    """Sets the level, the form and the place of log lines.
 
-    `debug` has priority over a level that the user has chosen, and this level over `quiet`. A log file also gets the
-    information that a live view shows.
+    The level is the first of these that applies:
+
+    1. With `debug`: everything.
+    2. The level that the user has chosen.
+    3. With `quiet`: warnings, since a live view already shows the rest. But a log file also gets the rest.
+    4. Information and warnings.
     """
     options = log_options()
     debug = debug or options.level == "debug"
     usual = "debug" if debug else "warning" if quiet and options.file is None else "info"
     level = getattr(logging, (options.level if options.level and not debug else usual).upper())
-    # When a connection breaks, the error is reported; psycopg would also warn about statements that are still in a
-    # pipeline.
+    # If a connection breaks, the command reports it. psycopg would also warn about statements still in a pipeline.
     logging.getLogger("psycopg").setLevel(logging.DEBUG if debug else logging.ERROR)
-    # py4j logs each call into a JVM that died; the command reports `spark-died`.
+    # If the JVM has died, the command reports `spark-died`. py4j would also log each call into the JVM.
     logging.getLogger("py4j").setLevel(logging.DEBUG if debug else logging.CRITICAL)
     if not debug:
         logging.getLogger().addFilter(is_not_of_py4j)
@@ -133,7 +136,7 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
 
 
 def _with_task(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Puts the task file of the current command into the commands of a log line's advice."""
+    """Puts the task file of the current command in place of `TASK` in a log line's advice."""
     from pidts.cli.errors import for_this_task  # that module imports this one
 
     if isinstance(todo := line.get("todo"), str):
@@ -150,10 +153,11 @@ def _appended(path: Path) -> Iterator[TextIO]:
 
 
 class _Lines:
-    """Writes to a file, or to the current `sys.stderr`, which a live view replaces so that log lines stay above it.
+    """Writes log lines to a file or to stderr.
 
-    Neither a reader that is gone (`2>&1 | tee`, ended by the same Ctrl-C) nor a full disk may end a healthy run. The
-    file is opened anew for each line, so that another program may move the file away.
+    - `sys.stderr` is looked up for each line: a live view replaces it, so that log lines stay above the view.
+    - The file is opened anew for each line, so that another program may move the file away.
+    - A line that cannot be written is lost: a full disk, or a reader that has ended (`2>&1 | tee`), must not end a run.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -170,7 +174,7 @@ class _Lines:
 
 
 def write_line(text: str, file: TextIO) -> bool:
-    """Writes and flushes a line. Returns whether that has succeeded."""
+    """Writes and flushes a line; returns False if this has failed."""
     try:
         print(text, file=file, flush=True)
     except OSError:

@@ -24,7 +24,7 @@ class LatestSnapshot(Collector):
         self._snapshot: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Stores a new snapshot; any thread may call this."""
+        """Stores a new snapshot. Any thread may call this."""
         self._snapshot = progress
 
     def collect(self) -> Iterator[Metric]:
@@ -35,7 +35,10 @@ class LatestSnapshot(Collector):
 
 @contextmanager
 def metrics_page(address: str) -> Iterator[LatestSnapshot]:
-    """Serves metrics at `[HOST:]PORT`; without a host, only to this machine. Port 0 means any free port."""
+    """Serves metrics at `[HOST:]PORT` while the block runs. Without a host, only this machine can read them.
+
+    Port 0 means any free port.
+    """
     host, port = _parsed(address)
     latest = LatestSnapshot()
     registry = CollectorRegistry()

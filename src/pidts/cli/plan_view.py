@@ -17,7 +17,7 @@ from pidts.task.checks.preview import FirstRunAction, TablePreview
 from pidts.task.config.task_file import TaskConfig
 
 _VALUES = 2
-"""The number of extracted values shown for one column."""
+"""How many extracted values are shown for one column."""
 _STYLES = {
     FirstRunAction.CREATE: "green",
     FirstRunAction.USE: "cyan",
@@ -35,7 +35,7 @@ def show_plan(
     brief: bool = False,
     with_sql: bool = False,
 ) -> int:
-    """Prints what the task would do with each table. Returns an exit code that shows whether a table is refused."""
+    """Prints what the task would do with each table. Returns the exit code, which shows whether a table is refused."""
     tables = [table for of_source in found.values() for table in of_source]
     refused = sum(table.way is FirstRunAction.REFUSED for table in tables)
     code = PrecheckFailed.exit_code if refused or not any(found.values()) else 0
@@ -83,7 +83,7 @@ class _TablesInOneEntry:
 
     @property
     def first(self) -> TablePreview:
-        """The first table, which is shown for all of these tables."""
+        """The first table. What is shown of it is true for all of these tables."""
         return self.shards[0][1]
 
     @property
@@ -102,7 +102,7 @@ class _TablesInOneEntry:
 
     @property
     def others(self) -> list[str]:
-        """Returns the tables that have the same target table as these, but are copied in a different way."""
+        """The names of the other tables with the same target table, which have entries of their own."""
         own = self.shards[0][0]
         here = {f"{table.source}" if source == own else f"{source}: {table.source}" for source, table in self.shards}
         return [name for name in self.first.merged if name not in here]
@@ -120,7 +120,7 @@ def _alike(found: Mapping[str, Sequence[TablePreview]]) -> list[_TablesInOneEntr
 
 
 def _shared_notes(groups: Sequence[_TablesInOneEntry]) -> dict[str, list[str]]:
-    """Returns the notes that several tables have in the same words, each with the names of these tables."""
+    """Returns the notes that several entries have in the same words, each with the name of each entry's first table."""
     found: dict[str, list[str]] = {}
     for alike in groups:
         for note in dict.fromkeys(alike.first.notes):

@@ -1,11 +1,13 @@
-"""Starts the program `pidts`. A signal that comes while its modules are loaded also ends a run as documented.
+"""Starts the program `pidts`, and handles signals that come while it loads the commands.
 
-Loading the commands takes a second. Until then, SIGTERM would end the process as the signal does by default, with an
-exit code that says nothing to a supervisor. So this module imports only what the interpreter has loaded anyway, and
-the small module that says on a busy machine that the commands are being loaded. The exit code depends on the task
-file: a run with `task-mode: full` that is stopped has not done its work. So a first signal is only noted until the file
-has been read, a second later. A comparison that is stopped prints its result, so its signals are noted, too. All other
-commands end at once.
+Loading takes a second. In this time, SIGTERM would end the process with an exit code that says nothing to a supervisor.
+So this module imports only what the interpreter has loaded anyway, and the small module that says on a busy machine
+what the program does.
+
+- A run needs its task file to know the exit code: with `task-mode: full`, a run that is stopped has not done its work.
+  So its first signal is noted, and takes effect when the file has been read, a second later.
+- A comparison that is stopped prints its result. So its first signal is noted, too.
+- All other commands end at once.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from typing import NoReturn
 from pidts.cli.slow_step import begin_steps
 
 _NOTING = frozenset({"run", "apply", "start-task", "resume-task", "verify"})
-"""The commands that act on a signal later if it comes while they are loaded."""
+"""The commands whose first signal is noted while they are loaded."""
 _WITH_VALUE = frozenset({"--log-level", "--log-format", "--log-file"})
 _SAYING_STEPS = frozenset({"status", "query-status", "check", "check-task"})
-"""The commands that say what they do if this takes long."""
+"""The commands that say what they do, if this takes long."""
 _STOPPED = "stopped"
 _noted: list[bool] = []
-"""Has an item if a signal has come before the exit code was known."""
+"""Has an item if a signal was noted."""
 
 
 def main() -> None:
@@ -34,7 +36,7 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if _command(sys.argv[1:]) in _NOTING:
         note_signals()
-    elif before is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in a background job of a script
+    elif before is signal.default_int_handler:  # if Ctrl-C is ignored, as in a background job of a script, it stays so
         signal.signal(signal.SIGINT, lambda *_: _end(1))
     if _command(sys.argv[1:]) in _SAYING_STEPS and not any(word.startswith("--log-format") for word in sys.argv):
         begin_steps("loading the program")
@@ -46,7 +48,7 @@ def main() -> None:
 
 
 def note_signals() -> None:
-    """Lets `end_at_once_on_signals` act on a signal that comes before it is called.
+    """Notes the first SIGINT or SIGTERM, for `end_at_once_on_signals` or `has_noted_signal`.
 
     A second signal ends the process.
     """
@@ -75,7 +77,7 @@ def _end(code: int, task: str = "") -> NoReturn:
 
 
 def say_stopped(task: str = "") -> None:
-    """Prints the last line of a command that a signal has ended, with the task's name if it is known."""
+    """Prints the last line of a command that a signal ends, with the task's name if it is known."""
     with suppress(OSError):
         os.write(2, f"\n{task and f'{task}: '}{_STOPPED}\n".encode())
 
@@ -85,9 +87,9 @@ def end_at_once_on_signals(code: int, task: str = "") -> None:
 
     If `note_signals` has noted a signal, the process ends now.
 
-    A command calls this before it loads its modules, which may take a minute while code is compiled. At that time the
-    command has changed nothing. The process ends without the cleanup of the interpreter, which could free memory that
-    the compiler still uses.
+    A command calls this before it loads large modules and compiles code, which may take minutes. Until then it has
+    changed nothing. The process ends without the interpreter's clean-up, which could free memory that the compiler
+    still uses.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _end(code, task))

@@ -1,4 +1,4 @@
-"""`pidts repair`: turns the differences that a comparison finds into SQL, and with `--apply` runs it on the target."""
+"""`pidts repair`: compares, and prints SQL that removes the differences or, with `--apply`, removes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _STOPS_WRITING = "stopping after the rows that are being written"
 _MOST_STATEMENTS = 200
-"""The largest number of statements in the JSON. A program that needs all statements reads the text output."""
+"""How many statements the JSON has at most. A program that needs all of them reads the text output."""
 
 
 def repair(
@@ -94,9 +94,9 @@ def repaired(
     show: Callable[[str], None],
     removes: bool = False,
 ) -> Repairs:
-    """Compares the tables, and repairs each group of differences or prints SQL that repairs it.
+    """Compares the tables. Repairs each group of differences that is found, or prints SQL that repairs it.
 
-    If the user stops the comparison, its report and the repairs so far are returned.
+    If the user stops the comparison, the result has the report and the repairs so far.
     """
     from pidts.task.compare.repair import Repairs
     from pidts.task.compare.wiring import chosen, opened_comparison
@@ -138,9 +138,9 @@ def repaired(
 
 
 def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = (), *, as_json: bool) -> int:
-    """Prints a summary; its JSON also contains the first statements.
+    """Prints a summary. Its JSON also has the first statements.
 
-    The exit code shows whether the rows are equal now. It is 1 if the user has stopped the comparison.
+    Returns the exit code, which shows whether the rows are equal now; 1 if the user has stopped the comparison.
     """
     from pidts.cli.findings import exit_code, shared_waits
 
@@ -193,7 +193,7 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
 
 
 def _show_keyless(config: TaskConfig, report: Report) -> None:
-    """Prints the command that copies the unequal tables without a key again, on the last line."""
+    """Prints, as the last line, the command that copies unequal tables without a key again."""
     keyless = [one for one in report.tables if one.differences and not (one.has_key or one.problem)]
     if not keyless:
         return
@@ -214,7 +214,7 @@ def _changed(work: Repairs) -> str:
 def _still_not_equal(config: TaskConfig, work: Repairs, report: Report) -> str:
     """Returns the end of the summary after `--apply`: the numbers of unequal rows and of tables that were not compared.
 
-    Nothing is said about the rows of a table that was not compared: they may be equal or not.
+    A table that was not compared counts as a table only, since its rows may be equal or not.
     """
     waiting, locked = (sum(getattr(one, kind) for one in report.tables) for kind in ("waiting", "locked"))
     left, found = _not_compared(work, report), []
@@ -232,7 +232,10 @@ def _still_not_equal(config: TaskConfig, work: Repairs, report: Report) -> str:
 
 
 def _not_compared(work: Repairs, report: Report) -> str:
-    """Returns how many tables were not compared; empty if all were. The lines before the summary name the reasons."""
+    """Returns a text that says how many tables were not compared; empty if there are none.
+
+    The lines before the summary name the reasons.
+    """
     unseen = sum(not (one.differences or one.waiting) and bool(one.problem or one.waits) for one in report.tables)
     count = unseen + len(work.filtered)
     if not count:
@@ -245,9 +248,9 @@ def _resync(config: TaskConfig, table: TableName) -> str:
 
 
 def _kept(config: TaskConfig, work: Repairs, report: Report) -> dict[str, int]:
-    """Returns the numbers of extra rows that filters may have kept, as the report counts them.
+    """Returns, for each table, how many extra rows its filters may have kept. Tables without such rows are left out.
 
-    The keys of the result are the tables' names, with the source if the task has several.
+    The keys are the tables' names, with the source if the task has several.
     """
     only = config.source.source_id  # the report names no source if the task has only one
     found = {
@@ -259,7 +262,7 @@ def _kept(config: TaskConfig, work: Repairs, report: Report) -> dict[str, int]:
 
 
 def _left_by_filters(config: TaskConfig, work: Repairs, report: Report) -> Iterator[str]:
-    """Yields a line for each table whose filters may have kept extra rows: they are left, or would be deleted."""
+    """Yields a line for each table whose filters may have kept extra rows: that they are left, or would be deleted."""
     for table, count in _kept(config, work, report).items():
         if not work.removes:
             left = plural("extra row", count, "is left", "are left")

@@ -120,12 +120,12 @@ def serve(
 
 
 def url_here(url: str) -> str:
-    """Returns the URL at which programs on this machine reach a service that may listen at all addresses."""
+    """Returns the URL at which programs on this machine reach the service, even if it listens at all addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _demand_certificate(certificate: Path, key: Path) -> None:
-    """Refuses a certificate and key that cannot be used, before the service starts anything."""
+    """Raises if the certificate and its key cannot be used."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except OSError as error:  # includes ssl.SSLError
@@ -153,7 +153,7 @@ def _demand_safe(host: str, *, has_tls: bool, has_token: bool, insecure: bool) -
 
 
 def read_token(path: Path) -> str:
-    """Returns the secret in a token file; raises if other users could have read it."""
+    """Returns the secret in a token file. Raises if other users may read it."""
     where = Where(file=str(path))
     try:
         mode = path.stat()

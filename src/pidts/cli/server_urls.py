@@ -1,6 +1,6 @@
-"""Reads servers that a command line gives as URLs, and names the environment variables of their passwords.
+"""Parses the URLs of servers on a command line, and names the environment variables of their passwords.
 
-A password is never copied from a URL into a file: the file names an environment variable instead.
+A password is never copied from a URL into a task file. The file names an environment variable instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Address:
     """The settings of this server if it is a source."""
 
     def target(self) -> Target:
-        """Returns this server as a target; loads only the driver that it needs."""
+        """Returns this server as a target. Loads only the driver that it needs."""
         if self.type == "postgresql":
             from pidts.target.postgres import PostgresTarget
 
@@ -53,7 +53,7 @@ class Address:
 
 
 def source_address(url: str, environ: Mapping[str, str]) -> Address:
-    """Parses `mysql://user@host:port/`. The password comes from the URL or a variable that it names, or MYSQL_PWD."""
+    """Parses `mysql://user@host:port/`. The password is in the URL, in a variable that it names, or in MYSQL_PWD."""
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
     return Address(
@@ -100,7 +100,7 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
     except ValueError as error:
         raise ConfigError(_BAD, str(error), todo=f"Known: {', '.join(_TLS)}") from None
     written = unquote(parts.password or "")
-    # libpq itself takes PGPASSWORD for an empty password. A server that asks for a password never accepts an empty one.
+    # With an empty password in the URL, libpq itself takes PGPASSWORD. No server accepts an empty password.
     password = environ.get("PGPASSWORD", "") if parts.password is None else with_variables(written, environ)
     return Address(
         type="postgresql",
@@ -115,7 +115,10 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
 
 
 def _variable(written: str, password: str, own: str, common: str) -> str:
-    """Returns the variable that the URL names, else the variable that had the password, else a default name."""
+    """Returns the variable for the password; empty if there is no password.
+
+    It is the variable that the URL names. If the URL has the password itself, it is `own`. Otherwise it is `common`.
+    """
     if not password:
         return ""
     if named := _VARIABLE.fullmatch(written):

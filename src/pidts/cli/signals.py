@@ -1,7 +1,7 @@
-"""Stops a command on a signal: the first signal lets it finish cleanly, a second Ctrl-C ends it at once.
+"""Stops a command on a signal: after the first one, it ends cleanly. A second Ctrl-C ends it at once.
 
-The command runs in a thread of its own. If Spark's session were made in the main thread, Spark would handle Ctrl-C
-itself and cancel jobs that must finish.
+The command's work has a thread of its own. If Spark's session were made in the main thread, Spark would handle Ctrl-C
+itself, and cancel jobs that must finish.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pidts.cli.forced_exit import end_within
 Result = TypeVar("Result")
 
 RUN_ENDS_WITHIN = 60.0
-"""A run ends within this many seconds after a signal. It gives up early any work that the next run can do."""
+"""A run ends within this many seconds after a signal. It breaks off work that the next run can do."""
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _AT_ONCE = "ended at once"
@@ -40,14 +40,14 @@ def run_until_stopped(
 ) -> Result:
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
-    `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
-    at once, and `again` says so; it is False for work that has to clean up after itself. `at_once` is the last line of
-    a process that a second Ctrl-C ends.
+    - `says`: the message that is printed when a signal stops the work.
+    - `may_leave`: whether a second Ctrl-C ends the process at once. It is False for work that has to clean up.
+    - `again`: the message that says so. `at_once`: the last line of a process that a second Ctrl-C ends.
+    - `ends_within`: if the process still runs this many seconds after the first signal, it is ended as by `kill -9`.
 
-    `ends_within` ends the process, as `kill -9` does, if the process still runs this number of seconds after the first
-    signal. It may be set only if the process ends with this work, and if the next process can continue from any state.
-    The process then handles signals in this way until its end: a signal that comes after the work neither interrupts
-    the summary and the clean-up nor changes the exit code.
+    A caller may give `ends_within` only if the process ends with this work, and if the next process can continue from
+    any state. Then signals are handled in this way until the process ends. A signal after the work does not interrupt
+    the summary or the clean-up, and does not change the exit code.
     """
     stop, has_ended = threading.Event(), threading.Event()
     results: list[Result] = []
@@ -70,7 +70,7 @@ def run_until_stopped(
         stop.set()
         ending = _CLEANS_UP if has_ended.is_set() else says
         said = f"{ending}{again if number == signal.SIGINT else ''}" if may_leave else _WAIT
-        with suppress(OSError):  # in `pidts run ... 2>&1 | tee`, the same Ctrl-C has ended `tee`
+        with suppress(OSError):  # in `pidts run ... 2>&1 | tee`, the same Ctrl-C has ended `tee`, too
             os.write(2, f"\n{said}\n".encode())
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -78,7 +78,7 @@ def run_until_stopped(
         thread = threading.Thread(target=body, name="work", daemon=True)
         thread.start()
         while thread.is_alive():
-            # A join without a time limit would also delay signals.
+            # During a join without a time limit, signals would not be handled.
             thread.join(0.1)
     finally:
         has_ended.set()

@@ -1,6 +1,6 @@
-"""Says what a command does or waits for, if this takes longer than a user expects, and ends too long a wait.
+"""Says what a command does or waits for, if this takes long, and limits the time for which it waits for a target.
 
-On a busy machine, even the modules of a command take a minute to load. So this module loads nothing of the program.
+On a busy machine, even loading a command takes a minute. So this module itself imports nothing of the program.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ Result = TypeVar("Result")
 
 GIVES_UP_AFTER = 60.0
 _STEP_SECONDS, _SAME_STEP_SECONDS = 3.0, 10.0
-"""The time after which a step is printed, since the beginning or since the last line; and printed again."""
+"""A new step is printed after the first time, the same step again after the second. Both count from the last line."""
 _LOOKS_EVERY = 0.1
 
 
 def with_answer(ask: Callable[[], Result], target: str, *, limit: float = GIVES_UP_AFTER) -> Result:
-    """Calls `ask` in a thread, and returns its result or raises its error; the time is limited as in `asked`."""
+    """Calls `ask` in a thread, and returns its result or raises its error. The time is limited as in `asked`."""
     return asked(ask, target, limit=limit)()
 
 
 def asked(ask: Callable[[], Result], target: str, *, limit: float = GIVES_UP_AFTER) -> Callable[[], Result]:
     """Calls `ask` in a thread, and returns a function that waits for its result or raises its error.
 
-    `limit` seconds after the call, this function raises an error. The thread goes on until the process ends, since a
-    driver's call cannot be ended.
+    If there is no result `limit` seconds after the call of `asked`, the function raises an error. The thread then goes
+    on until the process ends, since a driver's call cannot be interrupted.
     """
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -84,11 +84,11 @@ class _Steps:
 
 
 _running: list[_Steps] = []
-"""Has an item while a command says its steps."""
+"""Has one item while the command says its steps, otherwise none."""
 
 
 def begin_steps(step: str, seconds: float = _STEP_SECONDS, same_seconds: float = _SAME_STEP_SECONDS) -> None:
-    """Begins to say the steps of this process's command, if this has not begun. `step` is the present one."""
+    """Begins to say the steps of this process's command, if this has not begun. `step` is the present step."""
     if _running:
         _running[0].step = step
     else:
@@ -96,7 +96,7 @@ def begin_steps(step: str, seconds: float = _STEP_SECONDS, same_seconds: float =
 
 
 def end_steps() -> None:
-    """Ends what `begin_steps` has begun, if this is so."""
+    """Ends what `begin_steps` has begun, if anything."""
     while _running:
         _running.pop().end()
 
@@ -109,9 +109,9 @@ def said_steps(
     seconds: float = _STEP_SECONDS,
     same_seconds: float = _SAME_STEP_SECONDS,
 ) -> Iterator[Callable[[str], None]]:
-    """Yields a function that takes the next step of the command; `step` is the first one.
+    """Yields a function that takes the next step of the command. `step` is the first one.
 
-    With `quiet`, nothing is printed. The steps end with the block, so a result that is printed later is the last line.
+    With `quiet`, nothing is printed. No step is printed after the block, so the command's result is the last line.
     """
     if quiet:
         end_steps()

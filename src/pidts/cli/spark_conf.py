@@ -35,10 +35,10 @@ def spark_conf(task: TaskFile, as_json: JsonInstead = False, debug: Debug = Fals
 
 
 def settings_of(target: TargetSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings of Iceberg's JDBC catalog for the database in the warehouse.
+    """Returns the settings of Iceberg's JDBC catalog for the catalog database of the warehouse.
 
-    Iceberg's entries contain the catalog's name, so Spark has to know the catalog under the same name. Keys of an
-    object store are not printed: like PiDTS, Iceberg's classes take them from the environment.
+    This database contains the catalog's name, so Spark has to use the same name. Keys of an object store are left out:
+    like PiDTS, Iceberg's classes take them from the environment.
     """
     folder = Path(target.warehouse).absolute()
     catalog = f"spark.sql.catalog.{target.catalog}"

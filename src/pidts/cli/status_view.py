@@ -1,4 +1,4 @@
-"""Prints `pidts status`: each source, then halted and waiting tables as `pidts ddl list` shows them."""
+"""Prints `pidts status`: first each source, then halted and waiting tables in the form of `pidts ddl list`."""
 
 from __future__ import annotations
 
@@ -58,10 +58,7 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
 
 
 def show_without_target(found: TaskStatus, error: PidtsError, task: Path, *, as_json: bool) -> int:
-    """Prints what this machine knows about the run, and then why the target's records cannot be read.
-
-    Returns the error's exit code.
-    """
+    """Prints what this machine knows about the run, and then why the target cannot be read; returns the exit code."""
     beside = {
         "task": found.task,
         "runs": found.runs,
@@ -108,7 +105,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
 def _published_json(
     published: Mapping[TableName, Publication], changes: Mapping[TableName, ChangeTable]
 ) -> list[dict[str, Any]]:
-    """Returns the published tables; `read_at` is the time of a published state, in seconds since 1970."""
+    """Returns the published tables. `read_at` is the time of a published state, in seconds since 1970."""
     return [
         {
             "table": str(name),
@@ -211,7 +208,7 @@ def _show(found: TaskStatus, task: Path) -> None:
 
 
 def _running(found: TaskStatus) -> str:
-    """Returns whether the task runs, and if not, since when; empty if this machine cannot tell."""
+    """Returns a text that says whether the task runs and, if not, since when; empty if this machine cannot tell."""
     if found.runs is None:
         return ""
     if found.runs:
@@ -323,7 +320,7 @@ def _show_pause(source: SourceStatus, task: Path) -> None:
 
 
 def _show_log(log: SourceLog | None, *, waits: bool) -> None:
-    """Prints the end of the source's log, and what the target lacks of it. `waits` says whether tables wait."""
+    """Prints the end of the source's log, and how much of it the target lacks. `waits`: whether tables wait."""
     if log is None:
         return
     lag = "lag unknown" if log.lag_seconds is None else f"lag {log.lag_seconds:,.0f} s"
@@ -343,7 +340,7 @@ def _differing(rows: int) -> str:
 
 
 def _list(label: str, lines: Sequence[str]) -> None:
-    """Prints only the first lines, since there may be thousands; the JSON contains all of them."""
+    """Prints the first lines. There may be thousands, and the JSON contains all of them."""
     for line in lines[:_SHOWN]:
         print(f"  {label:<10} {line}")
     if len(lines) > _SHOWN:
@@ -358,7 +355,7 @@ def _rows(table: TableProgress) -> str:
 
 
 def _place(source: SourceStatus, lsn: Lsn) -> str:
-    """Returns the Lsn as text. Adds the log file and byte if no failover lies between the Lsn and the checkpoint."""
+    """Returns the Lsn as text. Adds its log file and byte, if there was no failover between it and the checkpoint."""
     position, applied = source.position, source.applied_lsn
     if lsn == applied:
         return f"{position or '-'}, Lsn {lsn}"

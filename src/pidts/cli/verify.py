@@ -32,7 +32,7 @@ _LINE_SECONDS = 5.0
 _TRIES = 6
 _FIRST_PAUSE = 0.5
 _ALERT_SECONDS = 30.0
-"""The longest time, in seconds, for delivering an alert."""
+"""How many seconds the delivery of an alert may take."""
 
 
 def verify(
@@ -79,7 +79,7 @@ def verify(
 
 @contextmanager
 def grants_in_advice(parts: Sequence[TaskConfig]) -> Iterator[None]:
-    """If an account lacks a privilege, replaces the error's advice by the GRANT statements that the accounts lack."""
+    """If the block's error is a lack of privileges, replaces its advice by the GRANT statements that are needed."""
     try:
         yield
     except PidtsError as error:
@@ -92,7 +92,7 @@ def grants_in_advice(parts: Sequence[TaskConfig]) -> Iterator[None]:
 
 
 def say_if_not_begun(parts: Sequence[TaskConfig], report: Report) -> None:
-    """Prints a line if the rows are not equal because the task has never run."""
+    """If the rows are not equal and the target has no record of the task, prints that the task has not begun."""
     if report.equal or parts[0].target.is_datacenter:
         return
     with suppress(PidtsError), closing(parts[0].target.server.connect()) as target:
@@ -105,7 +105,7 @@ def say_if_not_begun(parts: Sequence[TaskConfig], report: Report) -> None:
 
 
 def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
-    """Sends an alert to the task's receiver if source and target differ, and a second one if they are equal again."""
+    """Sends an alert to the task's receiver if source and target differ, and another one if they are equal again."""
     if config.alerts is None:
         return
     from pidts.task.operate.alert_conditions import AlertKey, Condition
@@ -129,12 +129,10 @@ def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
 def verified(
     parts: Sequence[TaskConfig], tables: str, *, examples: int, restart: bool, stop: threading.Event, state: str = ""
 ) -> Report:
-    """Compares the tables.
+    """Compares the tables. Continues an interrupted comparison of the same tables. Repeats it if a connection is lost.
 
-    Continues an interrupted comparison of the same tables, and tries again when a connection is lost.
-
-    `state` identifies the state of both servers if no program writes to them. A comparison that began with another
-    `state` is not continued.
+    A caller that knows that no program writes to the servers gives a `state` that identifies their content. A
+    comparison that began with another `state` is not continued.
     """
     from pidts.task.compare.wiring import chosen, compare_task
     from pidts.task.run.comparison_jobs import comparison_jobs
@@ -175,9 +173,9 @@ def verified(
 
 
 def comparison_of(parts: Sequence[TaskConfig], tables: str, state: str) -> str:
-    """Returns a text that is equal for two commands if the second may continue the comparison of the first.
+    """Returns a text that identifies a comparison. A command continues a comparison only if their texts are equal.
 
-    A comparison with another server is not continued: rows that are equal there may differ here.
+    The text names the servers, since rows that are equal on one server may differ on another.
     """
     from pidts.task.config.current_server import address_of
 
@@ -191,9 +189,9 @@ def comparison_of(parts: Sequence[TaskConfig], tables: str, state: str) -> str:
 
 
 def saved_in(file: MemoryFile, memory: list[ComparisonState]) -> Callable[[ComparisonState], None]:
-    """Returns a function that replaces the state in `memory`, and in the file if the file can be written.
+    """Returns a function that replaces the state in `memory` and, if possible, in the file.
 
-    A user who may not write into the relay's folder, or a full disk, must not prevent a comparison.
+    A full disk must not prevent a comparison. Nor must a relay's folder in which the user may not write.
     """
     is_said = False
 
@@ -230,7 +228,7 @@ def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: t
 
 
 def demand_tables(report: Report, asked: str) -> None:
-    """Raises if no table was compared, because that must not look like success."""
+    """Raises if `--tables` matches no table. Otherwise a mistyped name would look like success."""
     if asked and not report.tables:
         raise ConfigError(
             "unknown-name",
@@ -257,14 +255,14 @@ def with_retries(attempt: Callable[[], Report], callbacks: Callbacks) -> Report:
 
 
 class ProgressLine:
-    """Shows on stderr how far the comparison is: a changing line on a terminal, otherwise a line every few seconds."""
+    """Composes a line that says how far the comparison is, and what it waits for."""
 
     def __init__(self, task: str, show: Callable[[str], None]) -> None:
         self._task, self._show = task, show
         self._progress, self._waiting_for = "", ""
 
     def show_progress(self, progress: ComparisonProgress) -> None:
-        """Shows the table and the rows compared so far."""
+        """Shows the present table, and the rows compared so far."""
         of = f" of about {max(progress.estimate, progress.rows):,}" if progress.estimate else ""
         doubtful = f", {progress.doubtful:,} to compare again" if progress.doubtful else ""
         wrong = f", {progress.differences:,} not equal" if progress.differences else ""
@@ -286,7 +284,7 @@ class ProgressLine:
 
 @contextmanager
 def progress_line(task: str) -> Iterator[ProgressLine]:
-    """Returns the progress line for stderr: changing on a terminal, otherwise printed every few seconds."""
+    """Yields a progress line for stderr: on a terminal a changing line, otherwise a new line every few seconds."""
     if not sys.stderr.isatty():
         due = time.monotonic() + _LINE_SECONDS
 

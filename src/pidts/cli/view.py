@@ -35,19 +35,19 @@ from pidts.task.operate.stage_report import SlowStage, StageReport
 _log = structlog.get_logger(__name__)
 
 _HaltKey: TypeAlias = tuple[str, Lsn, tuple[TableName, ...], str, str, str]
-"""A halt's source, place, tables, code, statement and row."""
+"""A halt's source, Lsn, tables, code, statement and row."""
 
 LINE_SECONDS = 5.0
 _JUST_SECONDS = 60.0
 _COLUMNS, _LEAST_CAUSE = 100, 40
-"""The length of a line that shows an error, and of the shown part of the error even if the line is longer then."""
+"""How long a line with an error should be, and how much of the error is shown in any case."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _TABLES_SHOWN = 12
 _HALTS_SHOWN = 8
 _BUSIEST_SHOWN = 6
 _HALTS_IN_LINE = 3
 _HALTS_WITH_ADVICE = 2
-"""If more tables are halted, the view on a terminal has no room for the advice about each of them."""
+"""If there are more halts than this, the view on a terminal has no room for the advice about each of them."""
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
 _SMALL_SECONDS, _LEAST_SECONDS = 3.0, 0.005
@@ -58,8 +58,8 @@ PHASES = {
 }
 _RARE = frozenset({"copied", "stale", "removed"})
 _COUNTER_NAMES = {"stale": "skipped as older", "removed": "extra deleted"}
-"""Names on the screen for counters whose JSON names need an explanation. A change is skipped as older if the copy has
-already written a later version of the row. A row is extra if the source does not have it.
+"""Names on the screen for counters whose JSON names need an explanation. A change is "skipped as older" if the copy has
+already written a later version of the row.
 """
 
 
@@ -70,11 +70,11 @@ class LiveView(Protocol):
         """Receives a new snapshot."""
 
     def has_shown(self, source: str, halt: Halt) -> bool:
-        """Whether the view has just shown the halt of a source in full, with the advice."""
+        """Whether the view has just shown this halt of a source together with what to do."""
 
 
 def progress_view() -> AbstractContextManager[LiveView]:
-    """Returns the live view if people read stderr on a terminal, otherwise the view that prints lines."""
+    """Returns the live view if stderr is a terminal and has no JSON, otherwise the view that prints lines."""
     is_live = sys.stderr.isatty() and not log_options().has_json_on_stderr
     return _live_view() if is_live else _line_view()
 
@@ -95,7 +95,7 @@ def row_counts(counts: Mapping[str, int]) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the counters to show. Counters that are 0 in most tasks are shown only if they are not 0."""
+    """Returns the counters to show. Some are 0 in most tasks, and are left out then."""
     return {name: count for name, count in counts.items() if count or name not in _RARE}
 
 
@@ -104,14 +104,14 @@ def _counter(name: str) -> str:
 
 
 class Picture:
-    """The last snapshot, as a picture for a terminal. After the run, the last picture stays there."""
+    """The last snapshot, as a picture for a terminal. After the run, the last picture stays on the terminal."""
 
     def __init__(self) -> None:
         self._latest: tuple[Progress, float] | None = None
         self._lags = LagHistory()
 
     def __call__(self, progress: Progress) -> None:
-        """Keeps the snapshot."""
+        """Stores a new snapshot."""
         self._latest = progress, time.monotonic()
         self._lags.take(progress.lag_seconds, time.monotonic())
 
@@ -120,7 +120,7 @@ class Picture:
         if self._latest is None:
             return Text("")
         progress, taken = self._latest
-        # During a start, minutes may pass between two snapshots. Then only the shown seconds change.
+        # Minutes may pass between two snapshots, as during a start. Until the next one, only the shown seconds change.
         moving = replace(progress, seconds=progress.seconds + time.monotonic() - taken)
         return live_picture(moving, self._lags.picture)
 
@@ -146,10 +146,10 @@ def _line_view() -> Iterator[LiveView]:
 class LineView:
     """Prints a line when the stage or the message changes, and every few seconds in between.
 
-    A message about something that has happened is printed once. A message about a state is part of each line. Of an
-    error only the beginning is shown, since the run logs the whole error with its advice.
-    A halt is printed in full once, with the advice; all other lines only name its tables and its code. If many halts
-    begin at once, a few of them are printed every few seconds.
+    - A message about something that has happened is printed once. A message about a state is part of each line.
+    - Only the beginning of an error is shown, since the run logs the whole error with its advice.
+    - A halt is printed in full once, with the advice. All other lines only name its tables and its code.
+    - If many halts begin at once, a few of them are printed every few seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -160,7 +160,7 @@ class LineView:
         """The last message about something that has happened."""
         self._due = 0.0
         self._printed: dict[_HaltKey, tuple[Halt, float]] = {}
-        """The halts that were printed in full, with the time."""
+        """The halts that were printed in full, each with the time."""
         self._halts_due = 0.0
         """No halts are printed before this time. It is set when more than `_HALTS_IN_LINE` halts are new at once: the
         rest are printed later.
@@ -170,8 +170,8 @@ class LineView:
         """Prints a line if one is due."""
         now = self._now()
         self._print_halts(progress, now)
-        # If only the time of the next attempt has changed, no line is printed: otherwise an absent server would
-        # cause a line for each attempt.
+        # The time of the next attempt does not count as news. Otherwise an absent server would cause a line for each
+        # attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return
@@ -187,13 +187,13 @@ class LineView:
             write_line(line(progress), sys.stderr)
 
     def has_shown(self, source: str, halt: Halt) -> bool:
-        """Whether the halt was printed in full in the last minute. After a longer time, it is worth another look."""
+        """Whether the halt was printed in full within the last minute."""
         printed, at = self._printed.get(_key(source, halt), (None, 0.0))
         return printed == halt and self._now() - at < _JUST_SECONDS
 
     def _print_halts(self, progress: Progress, now: float) -> None:
         """Prints the first new halts that need an operator."""
-        # A thousand waiting shards have a thousand halts, each with a long list. None of these lists is looked at here.
+        # A thousand waiting shards have a thousand halts, each with a long list. The keys do not have these lists.
         halts = {_key(source, halt): (source, halt) for source, halt in _of_sources(progress) if needs_operator(halt)}
         self._printed = {key: one for key, one in self._printed.items() if key in halts and halts[key][1] == one[0]}
         options = log_options()
@@ -254,7 +254,10 @@ def line(progress: Progress) -> str:
 
 
 def _brief_message(progress: Progress, room: int) -> str:
-    """Returns the message, in which errors are shortened so that a message about one error has this length."""
+    """Returns the message with shortened errors. A message about one error then has at most `room` characters.
+
+    But at least `_LEAST_CAUSE` characters of an error are shown.
+    """
     message = progress.message
     for source in progress.sources:
         for state, again in ((source.pause, _again(source.pause)), (source.lack, "")):
@@ -313,7 +316,7 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
 
 
 def _halts(progress: Progress) -> list[RenderableType]:
-    """Returns the first halts, with the advice if they are few."""
+    """Returns the first halts. If there are few, they have the advice."""
     halts, several = _in_order(progress), len(progress.sources) > 1
     see = f"See: {for_this_task(LIST)}"
     parts: list[RenderableType] = []
@@ -328,7 +331,7 @@ def _halts(progress: Progress) -> list[RenderableType]:
 
 
 def _stages(report: StageReport | None) -> list[RenderableType]:
-    """Returns the stages with the share of time in which each works, and the slow stage with the reason."""
+    """Returns the stages, with the share of time in which each of them works, and the reason why one is slow."""
     if report is None:
         return []
     picture = Text("")
@@ -348,7 +351,7 @@ def _slow(stage: SlowStage) -> str:
 
 
 def _places(progress: Progress) -> RenderableType:
-    """Returns the place up to which each source's log is applied, one line for each source."""
+    """Returns the places up to which the logs are applied, a line for each source."""
     places = [f"applied up to {source.position or '-'}  {source.gtid}" for source in progress.sources]
     if len(places) <= 1:
         return Text("".join(places), "dim", overflow="ellipsis", no_wrap=True)
@@ -394,7 +397,7 @@ def _busiest(tables: Sequence[TableChanges]) -> RenderableType:
 
 
 def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
-    """Returns the tables being copied, then those whose copy has not begun, and the number of copied tables."""
+    """Returns the tables that are copied now, then tables whose copy has not begun, and the number of copied tables."""
     open_ones = sorted((table for table in tables if not table.done), key=lambda table: table.copied == 0)
     grid = Grid.grid(padding=(0, 2))
     grid.add_column()
@@ -402,7 +405,7 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
     grid.add_column(justify="right")
     grid.add_column(justify="right")
     for table in open_ones[:_TABLES_SHOWN]:
-        # A server's estimate may be too small by half.
+        # A server's estimate may be half of the real number.
         total = max(table.estimate, table.copied) or None
         bar = ProgressBar(total=total, completed=table.copied, width=_BAR_WIDTH, pulse=False) if total else Text("")
         of = f"{table.copied:,} of about {total:,}" if table.estimate and total else f"{table.copied:,}"
@@ -414,7 +417,7 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
 
 
 def _pace(table: TableProgress) -> str:
-    """Returns what the copy is doing with a table, or its rate."""
+    """Returns what the copy does with a table, or its rate."""
     if table.phase is not Phase.ROWS:
         return PHASES[table.phase]
     if not table.rate:
@@ -436,7 +439,7 @@ def _lag_text(progress: Progress | SourceProgress) -> Text:
 
 
 def _lag(progress: Progress | SourceProgress) -> str:
-    """Returns the lag as text; a small lag has hundredths of a second."""
+    """Returns the lag as text. A small lag has hundredths of a second."""
     seconds = progress.lag_seconds
     if seconds is None:
         return "unknown"

@@ -1,4 +1,7 @@
-"""`pidts cutover`: shows or does the steps that remain before the switch, and prepares the way back."""
+"""`pidts cutover`: shows or does the steps that remain before applications switch to the target.
+
+It also undoes a cutover, and writes the task file for the way back.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,7 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
 
 
 def _end_of_undo(config: TaskConfig, runs: Sequence[CutoverRun]) -> str:
-    """Returns a text that says whether the steps of a stopped cutover were undone."""
+    """Returns a text that says whether all steps of a stopped cutover were undone."""
     from pidts.task.operate.cutover_state import cutover_state
 
     try:
@@ -158,7 +161,7 @@ def _end_of_undo(config: TaskConfig, runs: Sequence[CutoverRun]) -> str:
         )
     if left is None:
         return _LEFT if any(run.leaves_read_only for run in runs) else _UNDONE
-    left = replace(left, is_active=False)  # the server may not have noticed yet that this command's session is closed
+    left = replace(left, is_active=False)  # the server may not know yet that this command has closed its session
     return f"not everything is undone: the task {left}. {left.todo}"
 
 

@@ -158,7 +158,7 @@ def retry(
 
 
 def _plain(kind: CommandKind, says: str) -> Callable[..., None]:
-    """Returns the function of the command that records ddl commands of this kind; `says` is its help text."""
+    """Returns the function of a command that gives ddl commands of this kind. `says` is its help text."""
 
     def command(
         task: TaskFile,
@@ -176,7 +176,7 @@ def _plain(kind: CommandKind, says: str) -> Callable[..., None]:
 
 
 def _with_statements(kind: CommandKind, says: str) -> Callable[..., None]:
-    """Returns the same as `_plain`, for a kind of ddl command that has SQL."""
+    """Does the same as `_plain`, for a kind of ddl command that has SQL."""
 
     def command(
         task: TaskFile,
@@ -208,9 +208,9 @@ _SHORT_HELP = {
 
 
 def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command under dmctl's name: without `--yes`, it ends with exit code 2 after the preview.
+    """Returns the command for its name in dmctl. Without `--yes`, it ends with exit code 2 after the preview.
 
-    dmctl's own command needs no `--yes`, so a script must not take the preview for a success.
+    dmctl needs no `--yes`. So a script that was written for dmctl would take the preview for a success.
     """
 
     @wraps(command)

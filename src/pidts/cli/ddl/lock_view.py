@@ -1,7 +1,7 @@
 """Prints the shards of one target table that wait for each other.
 
-A table may have hundreds of shards. So each statement is shown once, with the first shards that have reached it and the
-number of the other shards. `--table` shows all shards of one table.
+A table may have hundreds of shards. So each statement is shown once, with some of the shards that have reached it and
+the number of the rest. `--table` shows all shards of one table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _ANY = ": *"
-"""An awaited name with this suffix stands for all shards of a source. The task has not begun with this source, so the
-number of its shards is not known.
+"""A name with this suffix stands for all shards of a source. The task has not begun with this source yet, so their
+number is not known.
 """
 
 
 def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
-    """Prints which shards wait for which others, since when, and the commands that end the wait."""
+    """Prints which shards wait, for which shards, since when, and the commands that end this."""
     mine = lock.first.halt
     if mine is not None and mine.code == "shard-no-place":
         print(f"{lock.target}: rows of a new shard do not fit this table's columns; action needed{since(lock.since)}")
@@ -60,16 +60,16 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)
     choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {quoted} {which}"]
-    if not (joins or (mine and mine.stays)):  # for either of these two reasons, unlocking would not end the wait
+    if not (joins or (mine and mine.stays)):  # in both cases, unlocking would not end the wait
         choices.insert(0, f"do not wait for the others: pidts ddl unlock {quoted} --table {table}{of} --yes")
     for heading, choice in zip(("or", ""), choices, strict=False):
         print(f"  {heading:<10} {choice}")
 
 
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
-    """Returns lines that say what happens to the other shards of the lock if the target runs this change.
+    """Returns lines that say what happens to the other waiting shards if the target runs this change.
 
-    Some of the other shards then continue. The rest wait at a different change, which is not run then.
+    Shards whose changes agree with this change continue, too. The target does not run the changes of the rest.
     """
     alike, apart = split_by_agreement(lock, at)
     lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
@@ -91,7 +91,7 @@ def _why_never(lock: OpenLock, name: str) -> str:
 
 
 def _count(lock: OpenLock) -> str:
-    """Returns a text that says how many of the waiting and awaited shards have reached the change."""
+    """Returns a text that says how many of all shards have reached the change."""
     arrived = sum(len(one.tables) for one in lock.arrived)
     some = "at least " if any(name.endswith(_ANY) for name in lock.awaited) else ""
     every = arrived + sum(not name.endswith(_ANY) for name in lock.awaited)
@@ -99,7 +99,7 @@ def _count(lock: OpenLock) -> str:
 
 
 def _reasons(lock: OpenLock) -> list[Halt]:
-    """Returns one halt for each error code. A disagreement comes first, because it needs a decision."""
+    """Returns one halt for each error code, first a disagreement of shards, since an operator has to decide."""
     halts = [one.halt for one in lock.arrived if one.halt is not None]
     kinds = {halt.code: halt for halt in reversed(halts)}
     disagree = next((kinds.pop(code) for code in ("shards-disagree", "shard-no-place") if code in kinds), None)

@@ -35,32 +35,34 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _HALTS = 12
-"""The number of halts shown at the end of a run."""
+"""How many halts are shown at the end of a run."""
 _OLD_SECONDS = 24 * 3600
-"""A ddl command that was finished longer ago than this is not listed any more."""
+"""A ddl command that was finished earlier than this many seconds ago is not listed any more."""
 _WITH_SERVICE = "(with a service: `pidts start`, not `pidts run`)"
 _SERVICE_STOPS = "(with a service: `pidts stop`, and then `pidts start` instead of `pidts run`)"
 _MOVES_ROWS = frozenset({"ddl-moves-rows"})
-"""Codes of halts at statements that move rows without writing them to the log."""
+"""Codes of halts at statements that move rows, although the log does not contain these rows."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
-"""Codes of halts at rows that another program has written on the target, so the source needs no correction."""
+"""Codes of halts at rows that another program has written on the target. The source needs no correction."""
 _REFUSED = "target-refused"
 _TARGET_REFUSES = frozenset({_REFUSED, "target-shape", TRANSACTION_TOO_LARGE})
-"""Codes of halts at rows that the target refuses. Their advice says what to correct on the target, unless it is
-`COMPARE_TODO`: then the target has not named the cause.
+"""Codes of halts at rows that the target refuses. Their advice says what to correct on the target. If the target has
+not named the cause, their advice is `COMPARE_TODO`.
 """
 _RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync")
-"""Commands that a halt's own advice may name. A sentence that only mentions `--resync` names no command."""
+"""Find commands in a halt's own advice. A sentence that only mentions `--resync` does not count as a command."""
 _DEPENDED_ON = frozenset({"objects-depend"})
-"""Codes of halts at statements that the target refuses until an operator has dropped other objects."""
+"""Codes of halts at statements that the target refuses as long as other objects depend on the table."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
-"""Codes of halts at statements that an operator can run on the target, although only the source has the new values."""
+"""Codes of halts at statements that give rows new values. An operator can run such a statement on the target, but only
+the source has the values.
+"""
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
-    """Returns what to correct and which commands to run then; `source` is given if the task has several sources.
+    """Returns what an operator has to correct, and the commands to run then, ready to be pasted into a shell.
 
-    The commands are complete, so that an operator can paste them into a shell.
+    `source` is given if the task has several sources.
     """
     return ". ".join(advised_steps(halt, task, source))
 
@@ -89,8 +91,7 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
         steps = [again, f"Or all of it at once: pidts ddl replace {quoted} {whole}"]
         return steps if halt.tables else [*steps, "Then run the task again"]
     if halt.statement and halt.code in _MOVES_ROWS:
-        # After the statement both sides have the same structure. A copy then adds the missing rows and removes the
-        # extra rows.
+        # The statement leaves the columns as they are, so a copy is enough: it adds missing and removes extra rows.
         return [f"By copying the table again: pidts ddl skip {quoted} {at} --yes; {resync}"]
     if halt.statement:
         words = "" if halt.instead else ", with SQL and names of the target"
@@ -107,9 +108,9 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
 
 
 def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
-    """Returns the commands that an operator may need after a refused row, except those in the halt's own advice.
+    """Returns the commands that an operator may need after a refused row, and that the halt's own advice does not have.
 
-    The halt shows whether the target, or the row, has to be corrected. If it does not show this, the operator chooses.
+    Either the target or the row has to be corrected. If the halt does not show which, the operator chooses.
     """
     if _RETRIES.search(halt.todo):
         return []
@@ -125,20 +126,20 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
 def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
     """Returns the arguments that follow `ddl replace TASK`: the statements as one shell argument, and the place.
 
-    If only the source's statement is known, or an operator has to complete the statements `before` and `after` it,
-    `--yes` is left out.
+    `--yes` is left out if an operator has to edit the statements first: they are those of the source, or they are
+    incomplete (`before`, `after`).
     """
     statements = shlex.quote(f"{before}{'; '.join(halt.instead or (halt.statement,))}{after}")
     return f"{statements} {at} --yes" if halt.instead and confirmed else f"{statements} {at}"
 
 
 def _of_source(tables: Iterable[TableName], source: str) -> str:
-    """Returns the tables as `--resync` takes them: with their source, since another source may have the same names."""
+    """Returns the tables as `--resync` takes them. With `source`, they name it: others may have the same tables."""
     return ",".join(f"{source}:{name}" if source else str(name) for name in tables)
 
 
 def show_halts(halts: Iterable[tuple[str, Halt]], task: Path) -> None:
-    """Prints the first halts, each with its source if the task has several. Halts that need an operator come first."""
+    """Prints the first halts, each with its source if that is given. Halts that need an operator come first."""
     in_order = sorted(halts, key=lambda one: not needs_operator(one[1]))
     for source, halt in in_order[:_HALTS]:
         show_halt(halt, task, source)
@@ -165,7 +166,7 @@ def show_ddl_list(
     as_json: bool,
     whole: bool = False,
 ) -> None:
-    """Prints the list of `pidts ddl list`; with `whole`, all shards of a lock and not only the first ones."""
+    """Prints the list of `pidts ddl list`. With `whole`, prints all shards of a lock, otherwise only the first ones."""
     if as_json:
         print(json.dumps({"task": name, **_list_json(changes, locks, held)}, ensure_ascii=False))
         return
@@ -193,12 +194,12 @@ def show_ddl_list(
 
 
 def _is_old(one: BlockedChange) -> bool:
-    """Returns whether the ddl command was finished long ago and no table waits for its change any more."""
+    """Whether the ddl command was finished long ago, and no table is halted at its change any more."""
     return one.is_done and one.halt is None and 0 < one.done_at < time.time() - _OLD_SECONDS
 
 
 def show_retry(rows: Sequence[BlockedChange], *, given: bool, as_json: bool) -> None:
-    """Prints the tables whose refused rows are tried again; `given` says whether the command was recorded."""
+    """Prints the tables whose refused rows are tried again. `given`: whether the command was recorded."""
     tables = [str(name) for one in rows for name in one.tables]
     says = [f"{', '.join(map(str, one.tables))}: tries again to write the rows that were refused" for one in rows]
     if as_json:
@@ -219,8 +220,9 @@ def show_command(
 ) -> None:
     """Prints the effect of a ddl command on the schema change and on the rows that wait for it.
 
-    `name` is the command that was typed, if it is not that of `kind`. `given` says whether the command was recorded
-    (`--yes`), `lock` is the lock that the change waits for, if any.
+    - `given`: whether the command was recorded (`--yes`).
+    - `lock`: the shard lock that the change waits for, if any.
+    - `name`: the command that was typed, if it is not that of `kind`.
     """
     says = _command_lines(at, kind, statements, lock)
     if as_json:
@@ -234,7 +236,7 @@ def show_command(
 
 
 def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
-    """Returns the effect of a ddl command as lines, which a terminal and the service's page show."""
+    """Returns the effect of a ddl command as lines for the terminal and for the service's page."""
     says = [f"{at.source}, Lsn {at.lsn}: {at.statement}"]
     if at.halt is not None:
         says.append(f"  it waits because of [{at.halt.code}] {at.halt.what}")
@@ -274,7 +276,6 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
 
 
 def _show_effect(says: Sequence[str], *, given: bool) -> None:
-    """Prints the effect of a ddl command, and whether the command was recorded."""
     if not given:
         print("With --yes, this command does the following:")
     print("\n".join(says))
@@ -303,7 +304,7 @@ def _effect(kind: CommandKind, lock: OpenLock | None) -> str:
 
 
 def _continuing(at: BlockedChange, kind: CommandKind, lock: OpenLock | None) -> list[BlockedChange]:
-    """Returns the shards whose changes no longer wait after this command."""
+    """Returns the shards that continue after this command."""
     return (
         split_by_agreement(lock, at)[0]
         if lock is not None and kind in {CommandKind.UNLOCK, CommandKind.REPLACE}
@@ -312,7 +313,7 @@ def _continuing(at: BlockedChange, kind: CommandKind, lock: OpenLock | None) -> 
 
 
 def _effect_on_shards(at: BlockedChange, kind: CommandKind, lock: OpenLock) -> list[str]:
-    """Returns lines about the command's effect on later rows of this shard, and on the other shards."""
+    """Returns lines about the command's effect on later rows of this shard and on the other shards."""
     if kind is CommandKind.SKIP:
         lines = [f"{lock.target} keeps its columns, and this shard's rows must fit them; the other shards still wait"]
         lacks = at.halt.lacks if at.halt is not None else ()
@@ -341,7 +342,7 @@ def _effect_on_shards(at: BlockedChange, kind: CommandKind, lock: OpenLock) -> l
 
 
 def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None:
-    """Prints tables that are halted and do not wait for shards, with the cause and the remedy."""
+    """Prints tables that are halted and do not wait for shards, with the cause and what to do."""
     halt = one.halt
     if halt is None:
         return
@@ -402,7 +403,7 @@ def _list_json(
 
 
 def halted_json(one: BlockedChange, halt: Halt) -> dict[str, Any]:
-    """Returns the halted tables, the reason, their backlog, and the next schema change after the halt, as JSON."""
+    """Returns the JSON of halted tables: the halt, their backlog, and their next schema change after the halt."""
     backlog = one.backlog.to_json() if one.backlog else None
     change = one.next_change.to_json() if one.next_change else None
     more = {"todo": for_this_task(halt.todo), "values": list(halt.values), "source": one.source}

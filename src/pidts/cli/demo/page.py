@@ -1,7 +1,7 @@
 """The demo with a page: the demo starts a service, which runs the task.
 
-The service ends with the demo. Usually a task outlives its service. The demo's task must not outlive the demo, which
-removes the task's servers and folder. So if the demo is killed, the kernel also kills the task and the servers.
+Usually a task outlives its service. The demo's task must not outlive the demo, which removes its servers and its
+folder. So if the demo is killed, the kernel also kills the task and the servers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _END_SECONDS: Final = 60.0
 
 
 class _BoundStarter:
-    """Starts the process of a task. The process is killed when the thread that has started it ends."""
+    """Starts the process of a task. The kernel kills it when the thread that has started it ends."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess:
         with output_file(folder).open("ab") as output:
@@ -55,7 +55,7 @@ class DemoPage:
     supervisor: Supervisor
 
     def run(self, task_file: Path, stop: threading.Event, on_progress: Callable[[Progress], None]) -> Progress:
-        """Runs the task until `stop` is set, as `run_task` does, and returns its last snapshot."""
+        """Runs the task until `stop` is set, and returns its last snapshot."""
         name = str(self.supervisor.create_from(task_file, start=True)["name"])
         latest = Progress(task=name)
         while not stop.wait(_LOOK_SECONDS):
@@ -128,7 +128,7 @@ def progress_of(found: dict[str, Any]) -> Progress:
 
 def _source(one: dict[str, Any], of_task: str) -> SourceProgress:
     applied = one["applied"]
-    # If the run was paused or stopped on the page, the run's last report may be older than the pause or stop.
+    # If the task was paused or stopped on the page, the run's last report may be older and name another stage.
     stage: Stage = of_task if of_task in get_args(Stage) else "starting"  # type: ignore[assignment]
     return SourceProgress(
         source=one["source"],

@@ -1,7 +1,7 @@
-"""The question that the demo asks at its end when its target is a warehouse: how many orders of each state there are.
+"""The question that the demo asks at its end if its target is a warehouse: how many orders of each state are there?
 
-The demo reads the warehouse with pyiceberg and pyarrow, as any other program does, and not with PiDTS's own code. So
-equal answers show that other programs see the source's rows.
+The demo reads the warehouse with pyiceberg and pyarrow, and not with PiDTS's own code. So equal answers show that other
+programs see the source's rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Answers:
 
     @property
     def are_equal(self) -> bool:
-        """Returns whether both answers are equal."""
+        """Whether both answers are equal."""
         return self.source == self.warehouse
 
 
@@ -42,7 +42,7 @@ def show_answers(answers: Answers, out: TextIO) -> None:
 
 
 def of_source(server: SourceConfig) -> Answer:
-    """Returns the source's answer. COUNT(*) counts the totals, as `of_warehouse` does, since no total is NULL."""
+    """Returns the source's answer. COUNT(*) equals the warehouse's count of totals, since no total is NULL."""
     with closing(connect(server)) as session:
         rows = query(session, "SELECT state, COUNT(*), SUM(total) FROM shop.orders GROUP BY state")
     return {str(state): (int(count), Decimal(total)) for state, count, total in rows}

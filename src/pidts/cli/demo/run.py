@@ -1,7 +1,7 @@
 """Runs the demo: a MariaDB, to which a small shop writes all the time, and a task to a PostgreSQL or a warehouse.
 
-The demo connects only to servers that it has started itself, on free ports and in a temporary folder. At its end it
-removes all of them. The warehouse of Iceberg tables is a directory in that folder.
+The demo connects only to servers that it has started itself, on free ports and in a temporary folder. A warehouse is a
+directory in this folder. At its end, the demo removes everything.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class DemoResult:
     summary: Progress
     report: Report
     answers: Answers | None = None
-    """The answers of source and warehouse to the question of `question.py`; None if the target is a server."""
+    """The answers to the question of `question.py`; None if the target is a server."""
 
 
 def kind_of(target: str) -> Kind:
@@ -89,8 +89,8 @@ def run_demo(
 ) -> DemoResult | None:
     """Syncs for `seconds` while the shop writes (None: until stopped), lets the target catch up, and compares.
 
-    `with_page`: a service runs the task and shows it on its page. Otherwise `replicators` forks the replicator. Returns
-    None if the demo was stopped before the copy was complete.
+    With `with_page`, a service runs the task and shows it on its page. Otherwise `replicators` forks the replicator.
+    Returns None if the demo was stopped before the copy was complete.
     """
     with ExitStack() as cleanup:
         folder = Path(
@@ -133,7 +133,7 @@ def run_demo(
 
 
 def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = "postgresql") -> None:
-    """Starts only the servers, with the shop's tables and a task file; they run until `stop` is set."""
+    """Starts the servers, with the shop's tables and a task file, but runs no task. Ends when `stop` is set."""
     say(_starting(kind))
     with ExitStack() as cleanup:
         folder = Path(
@@ -163,7 +163,7 @@ def _starting(kind: Kind) -> str:
 
 
 def _start_servers(cleanup: ExitStack, kind: Kind) -> tuple[Server, Server | None]:
-    """Returns the source, and the target if that is a server, otherwise None."""
+    """Returns the source and the target; None in place of a target that is no server."""
     starts = [start_mariadb, start_postgres][: 2 if kind == "postgresql" else 1]
     with ThreadPoolExecutor(2) as pool:
         starting = [pool.submit(start, password=secrets.token_hex(12)) for start in starts]
@@ -190,7 +190,7 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
 class _DemoControl:
     """Controls the demo's run: alters a table at half time, stops the writes, and ends the run after the last change.
 
-    `seconds` are counted from the moment when the first rows can be applied, so the start of Spark does not count.
+    `seconds` begin when the run begins to copy, so the time before that does not count.
     """
 
     def __init__(
@@ -210,8 +210,7 @@ class _DemoControl:
         self._goal: Position | None = None
         self._given_up = False
         self.ended = threading.Event()
-        """Setting it ends the run. The user's stop is a separate event: after that, the run still applies the last
-        rows.
+        """Ends the run when it is set. The user's stop is another event: after it, the run still applies the last rows.
         """
 
     def __call__(self, progress: Progress) -> None:
@@ -234,7 +233,7 @@ class _DemoControl:
         elif progress.stage == "sync" and _has_reached(progress.sources[0].applied_lsn, self._goal):
             self.ended.set()
         elif progress.batches != self._batches:
-            # A busy machine is slow. So each batch extends the time limit, and the demo fails only if no batch comes.
+            # A busy machine may be slow. So each batch extends the time limit, and the demo fails only if none comes.
             self._batches, self._deadline = progress.batches, now + _DRAIN_SECONDS
         elif now > self._deadline:
             self._given_up = True
@@ -242,7 +241,7 @@ class _DemoControl:
 
     @property
     def was_live(self) -> bool:
-        """Returns whether the copy was complete, so that there is something to compare."""
+        """Whether there is something to compare: the user has not stopped the demo before the copy was complete."""
         return self._live is not None
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
 """The demo's shop: its tables, and a thread that writes to them all the time, like an application.
 
-The thread connects only to the server that it is given, and writes only to the database `shop` there.
+The thread writes only to the database `shop`.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Workload:
         self._thread.start()
 
     def alter(self) -> None:
-        """Adds a column to the orders and writes to it from then on."""
+        """Lets the thread add a column to the orders, and write to it from then on."""
         self._alter.set()
 
     def stop(self) -> None:
-        """Stops after the current transaction, and raises the error that ended the thread, if any."""
+        """Stops after the current transaction. If an error has ended the thread, raises it."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -118,7 +118,7 @@ class Workload:
                 return
 
     def _trade(self, connection: Session, number: int) -> None:
-        """Writes one transaction: a new order and its product's counter, and now and then something else."""
+        """Writes one transaction: a new order, its product's stock, and now and then something else."""
         order = self._order()
         columns, values = _ORDER_COLUMNS, order
         if self._altered:

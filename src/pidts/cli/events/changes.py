@@ -1,4 +1,4 @@
-"""Decodes a transaction's raw events into its changes, in log order, a piece at a time."""
+"""Decodes the raw events of transactions into changes, in log order. A large transaction is decoded in pieces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pidts.rules import AllowList
 from pidts.schema import Dialect
 
 _ROWS = 2048
-"""The number of rows of a batch that are Python objects at the same time."""
+"""How many rows of a batch are Python objects at the same time."""
 _WRAP = 2**32
 
 
@@ -55,7 +55,10 @@ def changes_of(
     tables: AllowList,
     zone: int,
 ) -> Iterator[Change]:
-    """Yields a transaction's changes within the range. `prepared` contains the rows of a two-phase XA transaction."""
+    """Yields a transaction's changes within the range.
+
+    If the transaction commits a prepared XA transaction, `prepared` has the events with its rows.
+    """
     group = prepared or own
     dialect = Dialect.of(group.format.server_version)
     at = transaction.xa.at if prepared and transaction.xa else None
@@ -66,7 +69,7 @@ def changes_of(
     )
     has_rows = any(map(tables, transaction.tables))
     rows = _rows(transaction, group, structures, commit=prepared is not None) if has_rows else iter(())
-    # The transaction begins after the previous event, even if the server does not send that event.
+    # The first change follows the event before the transaction, even if the server has not sent that event.
     previous = transaction.begin
     for lsn, timestamp, what in heapq.merge(statements, rows, key=itemgetter(0)):
         if not wanted.holds(lsn):
@@ -112,8 +115,8 @@ def _decoded(
                 commit=commit,
             )
         except DecodeError as error:
-            # The structure is older or newer than these rows: they can be decoded, but the names of their columns are
-            # not known.
+            # The structure is older or newer than these rows. Another structure is tried, at last one without the names
+            # of the columns.
             schema, _, name = error.where.table.partition(".")
             if error.code != "structure-mismatch" or not structures.contradict(TableName(schema, name)):
                 raise
@@ -146,7 +149,7 @@ def read_events(
         if isinstance(found, str):
             open_at = found
             continue
-        # A prepared transaction changes no structure: servers refuse schema changes in it.
+        # A prepared XA transaction changes no structure: servers refuse schema changes in it.
         structures.enter(*found)
         transaction, prepared_rows = prepared.settle(*found)
         if cut.takes(transaction):
@@ -160,7 +163,7 @@ def read_events(
 
 
 def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction, TransactionEvents] | str]:
-    """Yields each transaction with its raw events; at the end, the place of a transaction without an end, if any."""
+    """Yields each transaction with its raw events. If the log ends inside a transaction, finally yields its place."""
     walker = LogWalker()
     scanner: TransactionScanner | None = None
     group: TransactionEvents | None = None
@@ -173,8 +176,8 @@ def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction,
             event = walker.feed(raw)
             scanner = scanner or TransactionScanner(change_no, Lsn(change_no, event.log_index, event.offset))
             if not scanner.in_transaction:
-                # As in a relay, a transaction's `prev_lsn` is the end of the event before it. So a transaction has the
-                # same `prev_lsn` whether or not it is the first one that is read.
+                # As in a relay, a transaction's `prev_lsn` is the end of the event before it. So it does not depend on
+                # where reading began.
                 scanner.empty_entry()
             transaction = scanner.feed(event)
             if walker.format is None or event.is_artificial:

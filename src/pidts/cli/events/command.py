@@ -1,4 +1,4 @@
-"""`pidts events`: turns its options into a reader, and prints the events to stdout."""
+"""`pidts events`: reads the log that its arguments name, and prints the events to stdout."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def print_events(
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
-        # `pidts events ... | head` closed the pipe; without this, Python would report the error again at its exit.
+        # `pidts events ... | head` has closed the pipe. Without this, Python would report the error again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -73,7 +73,7 @@ def _point(text: str, option: str) -> Point | None:
 
 
 def _log(sources: Sequence[str], start: Point | None, *, follow: bool) -> LogInput:
-    """Returns the log of a server's URL, or of files and file patterns."""
+    """Returns the log of a server, or of files that names and patterns select."""
     if is_url(sources[0]):
         if len(sources) > 1:
             raise ConfigError("usage", "only one server can be read at a time", todo="Run one command for each server")
@@ -131,7 +131,7 @@ def _say(text: str) -> None:
 
 
 def event_line(event: DataChange | SchemaEvent, source: str, table: Table | None = None) -> str:
-    """Returns one event without a line end. `table` is the structure of a row event."""
+    """Returns one event as JSON. `table` is the structure of a row event."""
     head: dict[str, Any] = {
         "lsn": str(event.lsn),
         "prev_lsn": str(event.prev_lsn),

@@ -1,7 +1,7 @@
-"""The raw events of one transaction, collected until its end; many events go to disk.
+"""The raw events of one transaction, collected until its end. A large transaction is collected on disk.
 
-Rollbacks to a savepoint are recorded while the events arrive. So a large transaction can be decoded piece by piece,
-and no row has to wait for a later rollback.
+Rollbacks to a savepoint are noted while the events arrive. So at the transaction's end it is known which rows were
+rolled back, and a large transaction can be decoded piece by piece.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EventChunk:
     offset: int
     """The byte of the log file where these events begin."""
     times: dict[int, int]
-    """The time at which the source executed each event, by the low 32 bits of the event's place in the log file."""
+    """For the low 32 bits of each event's place in the log file, the time at which the source executed the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,12 @@ class TransactionEvents:
     _begin: int = -1
     _savepoints: dict[str, int] = field(default_factory=dict)
     _undone: list[tuple[int, int]] = field(default_factory=list)
-    """The ranges of bytes in `_raw` that the source rolled back: in order, without overlap."""
+    """The ranges of bytes in `_raw` that the source rolled back, in order, without overlap."""
     _silent: bool = False
+    """Whether the last GTID event begins or rolls back a two-phase ALTER of MariaDB. Such a statement is not shown."""
 
     def __post_init__(self) -> None:
-        # Frees the space on disk when the transaction is not used any more.
+        # When this object is not used any more, the space on disk is freed.
         finalize(self, self._raw.close)
 
     def add(self, raw: bytes | memoryview, event: Event) -> None:
@@ -83,16 +84,14 @@ class TransactionEvents:
 
     @property
     def place(self) -> str:
-        """Returns where the transaction begins, as file:offset."""
+        """The place where the transaction begins, as file:offset."""
         return f"{self.file}:{self._begin}"
 
     def chunks(self, *, whole: bool) -> Iterator[EventChunk]:
         """Yields the transaction's events, except those that the source rolled back.
 
-        With `whole`, each chunk begins with a copy of the transaction's first event.
-
-        Rows need the TABLE_MAP before them. So a chunk that begins between a TABLE_MAP and its rows gets a copy of that
-        TABLE_MAP.
+        With `whole`, each chunk begins with a copy of the transaction's first event. Rows need the TABLE_MAP before
+        them, so each further chunk also begins with copies of all TABLE_MAPs so far.
         """
         maps: dict[int, bytes] = {}
         first = b""
@@ -129,7 +128,7 @@ class TransactionEvents:
             lsn = Lsn(self.change_no, event.log_index, event.offset, place)
             self.statements.append(OtherStatement(lsn, query, event.timestamp))
         if inside:
-            # A compressed transaction is decoded as a whole, with its savepoints.
+            # A compressed transaction is decoded as a whole. The decoder then applies its rollbacks to savepoints.
             return
         if query.control is Control.SAVEPOINT:
             self._savepoints[query.savepoint] = at
@@ -157,11 +156,11 @@ class TransactionEvents:
             at += len(raw)
 
     def _full(self, low: int) -> int:
-        """Returns the full place in the log file for the low 32 bits that an event header has."""
+        """Returns the place in the log file from its low 32 bits, which an event header has."""
         return self._begin + (low - self._begin) % _WRAP
 
     def _without_place(self, raw: bytes) -> bytes:
-        """Returns a TABLE_MAP with 0 as its place in the log, since its chunk's rows may be far from that place."""
+        """Returns a TABLE_MAP with 0 as its place in the log: its copy may be far from the original place."""
         moved = raw[:13] + bytes(4) + raw[17:]
         if not self.format.checksum:
             return moved

@@ -1,4 +1,4 @@
-"""Reads table structures from outside the log: a server's catalog, or a file of CREATE TABLE statements."""
+"""Reads table structures from outside the log: from a server's catalog, or from a file of CREATE TABLE statements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike
 from pidts.source import SourceConfig
 
 _LONGEST_SCRIPT = 256 << 20
-"""The largest size of a script, in bytes. A script is read into memory, and a device like `/dev/zero` has no end."""
+"""How many bytes a script may have. It is read into memory, and a device like `/dev/zero` has no end."""
 _ROUTINES = re.compile(r"^DELIMITER (?!;\s*$).*?^DELIMITER ;\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
 _USE = re.compile(r"^\s*USE\s+`?([^`;]+?)`?\s*$", re.IGNORECASE | re.MULTILINE)
 _TABLE = re.compile(r"^\s*CREATE\s+TABLE\b", re.IGNORECASE | re.MULTILINE)
@@ -35,26 +35,28 @@ class ServerStructures:
     tables: AllowList
 
     def at(self, place: Position, lsn: Lsn, dialect: Dialect) -> tuple[KnownStructures, Dialect]:
-        """Returns the structures after the transaction that spans `place` to `lsn`, and the server's dialect."""
+        """Returns the structures after the transaction from `place` to `lsn`, and the server's dialect.
+
+        The catalog has the present structures. The schema changes that the log has after `lsn` are undone in them.
+        """
         current = ServerTables.read(self.server, self.tables)
         blocks, number = self.log.again(place), lsn.change_no
         if isinstance(self.log, ServerInput):
             changes = [change for change in current.changes_ahead(blocks, number) if change.lsn > lsn]
             return current.before(changes, number, dialect), current.reading.dialect
         changes = [change for change in current.changes_of_copy(blocks, number) if change.lsn > lsn]
-        # The files may come from another server. Then their log does not contain the moment at which this catalog was
-        # read.
+        # The files may be those of another server. So they need not contain the moment at which the catalog was read.
         return current.reading.history.before(changes, dialect), current.reading.dialect
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptStructures:
-    """A file of statements, as from `mysqldump --no-data`: the tables' structures at the place where reading begins."""
+    """A file of statements, as from `mysqldump --no-data`. It has the structures at the place where reading begins."""
 
     path: Path
 
     def begin(self, dialect: Dialect) -> KnownStructures:
-        """Returns the tables that the file's statements create; other statements are ignored."""
+        """Returns the tables that the file's statements create. Other statements are ignored."""
         where = Where(file=str(self.path))
         try:
             statements = split(_ROUTINES.sub("", read_small(self.path, _LONGEST_SCRIPT)), dialect)
@@ -84,7 +86,7 @@ class ScriptStructures:
 
 
 def _defines_structure(statement: Statement, text: str) -> bool:
-    """Returns whether a statement defines a structure. CREATE DATABASE without a charset does not define one."""
+    """Whether a statement matters for structures. CREATE DATABASE does if it gives the database's tables a charset."""
     if isinstance(statement, CreateDatabase):
         return bool(statement.charset or statement.collation)
     return isinstance(statement, CreateTable | CreateTableLike) or (

@@ -1,9 +1,12 @@
 """Finds the structure that a table has at one place of a log.
 
-The best source is the log itself, which describes the columns before the rows if binlog_row_metadata=FULL. If it does
-not, and the log has the table's CREATE TABLE, the reader follows the table from there through every change. Otherwise
-the reader uses a catalog, unless a later change in the log contradicts the catalog. If neither log nor catalog
-has the structure, the columns are named `@1`, `@2` and shown as the log writes them.
+The reader uses the first of these that it has:
+
+1. The log's description of the columns before the rows (binlog_row_metadata=FULL).
+2. The table's CREATE TABLE in the log, and all changes of the table after it.
+3. A catalog outside the log: that of the server, or a file of CREATE TABLE statements. It is not used if it contradicts
+   the log.
+4. Columns with the names `@1`, `@2`, … and the values as the log has them.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ from pidts.schema import Dialect
 from pidts.schema.evolve.known_structures import KnownStructures, refined
 
 _ID_SIZES = frozenset({4, 16})
-"""The lengths of MariaDB's INET4, and of its INET6 and UUID, which its log describes as BINARY."""
+"""The lengths of MariaDB's types INET4 (4), INET6 and UUID (16). The log describes all three as BINARY."""
 _CACHED = 4096
 
 
 class Structures:
-    """The structures at the place that the reader of a log has reached. Asks a server only if the log is not enough."""
+    """The structures at the place that the reader of a log has reached.
+
+    A server's catalog is read only if the log is not enough.
+    """
 
     def __init__(
         self, outside: ServerStructures | ScriptStructures | None, tables: AllowList, say: Callable[[str], None]
@@ -45,10 +51,7 @@ class Structures:
         self._reported: set[TableName] = set()
 
     def enter(self, transaction: Transaction, group: TransactionEvents) -> None:
-        """Moves to the next transaction.
-
-        The structures are then those after the transaction's schema change, if it has one.
-        """
+        """Moves to the next transaction. If it is a schema change, the structures are those after the change."""
         self._here = (Position(group.file, transaction.begin.offset), transaction.lsn)
         if not self._begun:
             self._begun = True
@@ -61,7 +64,7 @@ class Structures:
         if group.statements:
             query = group.statements[0].query
             dialect = dialect.under(query.sql_mode, query.time_zone)
-            # A new database inherits the charset of the session. The statement's event has this charset.
+            # A new database gets the session's `collation_server`, which the statement's event contains.
             if (charset := charset_of(query.server_collation)) is not None:
                 dialect = replace(dialect, charset=charset, collation=None)
         before, self._history = self._history, self._history.after(transaction, dialect)
@@ -108,7 +111,7 @@ class Structures:
         return self._unnamed(table_map, why or ("the known structure does not fit the rows" if known else ""))
 
     def _is_sequence(self, table_map: TableMap) -> bool:
-        """Returns whether the rows are those of a SEQUENCE. If the server's catalog was not read yet, reads it."""
+        """Whether the rows are those of a SEQUENCE. If the log does not show this, reads the server's catalog."""
         name = table_map.name
         if self._history.is_sequence(name):
             return True
@@ -130,7 +133,7 @@ class Structures:
             return table
         found, self._dialect = self._outside.at(*self._here, self._dialect)
         self._outside = None
-        # A structure that the reader has followed from its CREATE TABLE to this place is exact.
+        # If the reader has followed a table from its CREATE TABLE to this place, it knows the exact structure.
         followed = {
             name: table
             for name, table in self._history.tables.items()
@@ -155,7 +158,7 @@ class Structures:
             )
 
     def _unnamed(self, table_map: TableMap, why: str) -> Table:
-        """Returns the columns as the log writes them, with numbers for names."""
+        """Returns a structure with numbers in place of names, and with the types that the log shows."""
         if table_map.name not in self._reported:
             self._reported.add(table_map.name)
             self._say(
@@ -169,5 +172,5 @@ class Structures:
 
 
 def _may_be_identifiers(logged: Table) -> bool:
-    """Returns whether a column may be INET4, INET6 or UUID, whose types only the table's definition shows."""
+    """Whether a column may be INET4, INET6 or UUID. Only the table's definition shows this."""
     return any(column.type.kind is Kind.BINARY and column.type.length in _ID_SIZES for column in logged.columns)

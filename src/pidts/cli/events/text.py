@@ -1,4 +1,4 @@
-"""Formats change events as text: a line for the row and the operation, then lines for the changed values."""
+"""Formats a change event as text: a line with the table, the operation and the row's key, then lines for its values."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any], types: Mapping[str,
 
 
 def _visible(text: str) -> str:
-    """Returns the text with escaped control characters, since a row could clear the screen of the terminal."""
+    """Returns the text with escaped control characters. Otherwise a row could clear the screen of the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -176,7 +176,10 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
 
 
 def _directions(task: Path) -> Sequence[Direction]:
-    """Returns all directions of the file if the task is one of them and all zones feed each other, otherwise none."""
+    """Returns all directions of the task's file, if the task is one of them and all zones feed each other.
+
+    Otherwise returns none. If only the zones do not all feed each other, prints this.
+    """
     from pidts.task.config.task_file import load_directions
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import feeds_all
@@ -193,7 +196,7 @@ def _directions(task: Path) -> Sequence[Direction]:
 def _begun_here(task: Path, directions: Sequence[Direction], take: ResolveWith, *, sets: bool) -> UnfinishedResolves:
     """Returns which killed commands this command may complete.
 
-    The killed commands were resolving locks in all zones; this command resolves locks of one task only.
+    Those commands were to resolve locks in all zones. This command resolves the locks of one task only.
     """
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here
@@ -213,7 +216,7 @@ def _resolve_in_all(
     every: bool,
     as_json: bool,
 ) -> None:
-    """Resolves the locks in all zones: all zones get the row of the named task's source, or the row of its target."""
+    """Resolves the locks in all zones: all zones get the row of the task's source, or the row of its target."""
     from pidts.cli.locks.view import Resolutions
     from pidts.cli.zones.command import say
     from pidts.task.zones.resolve_in_all import ResolveInAll
@@ -248,7 +251,7 @@ def _pair(text: str) -> tuple[str, str | None]:
 def _read_values(file: str) -> dict[str, str | None]:
     """Reads the values of columns from a file of JSON; None is NULL.
 
-    Values may be secrets, and other users of the machine can see a program's arguments.
+    A file hides values that are secrets: all users of the machine can see a program's arguments.
     """
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")

@@ -40,7 +40,7 @@ class TaskLockedRows:
         return sum(len(one.ids) for one in self.chosen)
 
     def print_json(self, **more: object) -> None:
-        """Prints a JSON document without its end of line, row by row, since there may be a million rows."""
+        """Prints a JSON object without an end of line. Prints row by row, since there may be a million rows."""
         tables = [
             {"source": one.source, "table": str(one.table), "locked_rows": len(one.ids), "oldest": first.lock.since}
             for one in self.chosen
@@ -53,10 +53,7 @@ class TaskLockedRows:
 
 
 def show_lists(tasks: Sequence[TaskLockedRows], *, as_json: bool) -> None:
-    """Prints the locked rows of each table; on a terminal only the first rows.
-
-    Directions between zones are listed separately.
-    """
+    """Prints the locked rows of each table, as text only the first ones. Directions between zones are separate."""
     if as_json and not tasks[0].direction:
         tasks[0].print_json()
         print()
@@ -96,7 +93,7 @@ def _json(value: object) -> str:
 
 
 def show_outlooks(found: Sequence[tuple[LockedRow, ResolvePreview]], *, as_json: bool) -> None:
-    """Prints for each row, side by side, what the source had, what the target has, and what the row becomes."""
+    """Prints three values of each column side by side: what the source had, what the target has, what it becomes."""
     for row, one in found:
         if as_json:
             print(json.dumps({**row.to_json(), **_sides(one)}, ensure_ascii=False))
@@ -106,16 +103,16 @@ def show_outlooks(found: Sequence[tuple[LockedRow, ResolvePreview]], *, as_json:
 
 
 class Resolutions:
-    """The rows that a command resolves.
+    """The text about the rows that a command resolves.
 
-    The rows are printed after all of them are resolved, so a lost reader of stdout cannot stop the command halfway. The
-    text of a million rows is in a file, not in memory.
+    It is printed when all rows are resolved. So the command resolves all rows even if the reader of stdout ends. The
+    text may be that of a million rows, so it is in a file.
     """
 
     def __init__(
         self, found: Iterable[ResolvePreview], *, as_json: bool, places: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Reads all rows; `places` gives, for each row, its zone and the zone from which its held changes come."""
+        """Takes all rows. `places` has each row's zone, and the zone from which its held changes come."""
         self.count, self.winners, self._as_json = 0, set[str](), as_json
         self._text = SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8")  # noqa: SIM115 - lives as long as this
         try:
@@ -140,7 +137,7 @@ class Resolutions:
     def show(self, *, asked: int, done: bool, every: bool) -> None:
         """Prints the rows as they are after resolving, including rows that waited for the chosen rows.
 
-        `every` says whether the command chose all rows of a table: without `--yes`, it then resolves none.
+        `every`: whether the command chose all rows of a table. Then it resolves them only with `--yes`.
         """
         if self._as_json:
             print(f'{{"resolved": {_json(done)}, "rows": [', end="")

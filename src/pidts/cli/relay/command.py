@@ -1,4 +1,4 @@
-"""`pidts relay`: shows the relay's content and the tasks that still need it, verifies it, and purges it."""
+"""`pidts relay`: shows, verifies and purges a relay, and forgets a task that needed it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,10 @@ class TargetCheckpoints:
 
 
 def find_relays(path: Path) -> list[RelayPlace]:
-    """Returns the relays of a task file's sources, the relay in a relay's folder, or all relays in a directory."""
+    """Returns the relays that a path names.
+
+    It is a task file (one relay for each source), the folder of one relay, or a directory with several relays.
+    """
     if not path.is_dir():
         return [RelayPlace(part.relay, part.source.source_id, part) for part in load_parts(path)]
     path = path.absolute()
@@ -53,7 +56,7 @@ def find_relays(path: Path) -> list[RelayPlace]:
 
 
 def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
-    """Reads the checkpoints of the named task. There are none if a directory was named instead of a task file."""
+    """Reads the checkpoints of the place's task. There are none if the user has named a directory, and no task."""
     config = place.task
     if config is None:
         return TargetCheckpoints()
@@ -69,7 +72,7 @@ def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
 
 
 def demand_known_needs(place: RelayPlace, target: TargetCheckpoints, *, force: bool) -> None:
-    """Refuses to purge if it is not known which log is still needed, unless the operator forces it."""
+    """Raises if it is not known which log is still needed. With `force`, does nothing."""
     if force:
         return
     where = Where(source=place.source_id, file=str(place.folder.path))

@@ -26,7 +26,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def relay_report(place: RelayPlace, *, verify: bool) -> dict[str, Any]:
-    """Returns all facts about one relay as plain values."""
+    """Returns everything that is known about a relay, as plain values. With `verify`, reads every byte."""
     segments = survey(place.relay, place.source_id)
     target = read_checkpoints(place)
     needs = {need.task: need for need in read_needs(place.folder)}
@@ -64,7 +64,7 @@ def show_reports(reports: Sequence[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def show_releases(releases: Sequence[tuple[RelayPlace, Release]], *, applied: bool, as_json: bool) -> None:
-    """Prints the segments that were removed, or would be."""
+    """Prints the segments that were removed, or that `--apply` would remove."""
     if as_json:
         print(json.dumps({"applied": applied, "relays": [_release(*one) for one in releases]}, ensure_ascii=False))
         return
@@ -145,7 +145,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
 
 def _segment_lines(segments: list[dict[str, Any]]) -> list[str]:
-    """Returns the table of segments. Columns are never cut, because a shortened Lsn or position is useless."""
+    """Returns the table of segments. No value is cut, since a shortened Lsn or position is useless."""
     rows = [_TITLES] + [
         (
             str(segment["number"]),

@@ -1,4 +1,4 @@
-"""The client of a running service: finds it by its state folder or address, and raises the errors in its answers."""
+"""The client of a running service. It finds the service by its state folder or its address."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _WITHOUT_SERVICE: Final = (
     "A task that `pidts run` runs needs no service: `pidts status FILE.yaml` shows it, and Ctrl-C or SIGTERM stops it"
 )
 _SILENT_SECONDS: Final = 45.0
-"""A service whose stream sends nothing for this number of seconds counts as ended. It sends something at least every 15
-seconds.
+"""If a stream has sent nothing for this many seconds, its service counts as ended. A stream sends something at least
+every 15 seconds.
 """
 
 
@@ -38,7 +38,7 @@ class ServiceError(PidtsError):
         self.error = error
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the error that the service has sent, for machines; its advice names this service."""
+        """Returns the error that the service has sent. Its advice names this service."""
         return {**self.error, "todo": self.todo} if self.todo else self.error
 
 
@@ -53,7 +53,7 @@ class ServiceClient:
     url: str
     token: str = ""
     certificate: str = ""
-    """The file of the certificate of a service on this machine. The system's authorities need not have signed it."""
+    """The file with the certificate of a service on this machine. Then no authority need have signed it."""
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns the answer, or raises the error in it."""
@@ -144,12 +144,12 @@ class ServiceClient:
 
 
 def _only(certificate: Path) -> ssl.SSLContext:
-    """Returns settings that accept the certificate in a file and no other, whichever host it names."""
+    """Returns TLS settings that accept only the certificate in the file, whichever host it names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        # Only the first certificate is accepted: the later ones have signed it, and may have signed other certificates.
+        # Only the file's first certificate is accepted. Later ones are authorities, which may have signed others, too.
         end = "-----END CERTIFICATE-----"
         first, found, _ = certificate.read_text("ascii", "replace").partition(end)
         context.load_verify_locations(cadata=first[first.index("-----BEGIN CERTIFICATE") :] + found + "\n")
@@ -166,7 +166,7 @@ def _only(certificate: Path) -> ssl.SSLContext:
 def _lives(folder: StateFolder) -> bool:
     """Whether a running service has the lock of the folder.
 
-    The recorded port proves nothing: if the service was killed, another program may use this port now.
+    The recorded port is no proof: if the service was killed, another program may use this port now.
     """
     try:
         with (folder.path / "service.lock").open("rb") as file:

@@ -1,4 +1,4 @@
-"""`pidts start`, `pause`, `resume`, `stop` and `list`: commands for a running service, and the states of its tasks."""
+"""`pidts start`, `pause`, `resume`, `stop` and `list`, and `pidts status` for the tasks of a service."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def start(
     body = {} if tables is None else {"resync": list(tables)}
     found = client.call("POST", client.task(name, "/start"), body)
     over = time.monotonic() + _LONGEST_START
-    # A task that was cut over can begin again only after `pidts cutover --undo`, which the target records.
+    # The new process reads on the target whether the cutover was undone. If it was not, the task ends again at once.
     while known.get(name) == "cut-over" and found["stage"] == "starting" and time.monotonic() < over:
         time.sleep(_LOOK_SECONDS)
         found = client.call("GET", client.task(name))
@@ -147,7 +147,7 @@ def is_file(task: str) -> bool:
 
 
 def task_name(client: ServiceClient, task: str) -> str:
-    """Returns the name of the task; the argument is its name or its file."""
+    """Returns the name of the task that an argument means: the argument is the name, or a task file."""
     if not is_file(task):
         return task
     from pidts.task.config.zones_file import split_path
@@ -158,10 +158,9 @@ def task_name(client: ServiceClient, task: str) -> str:
 
 
 def _known_name(client: ServiceClient, task: str) -> str:
-    """Returns the name under which the service knows the task; `task` is its name or its file.
+    """Does the same as `task_name`, but does not read the file if the service has exactly one task of this file.
 
-    If the service has one task of this file, the file is not read. So a task can be stopped even if its file has
-    mistakes by now or is gone.
+    So a task can be stopped even if its file now has mistakes or is gone.
     """
     if is_file(task):
         query = urlencode({"file": str(Path(task).absolute())})

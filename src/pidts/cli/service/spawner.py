@@ -1,7 +1,7 @@
 """The program that forks the processes of a service's tasks: `python -m pidts.cli.service.spawner DESCRIPTOR`.
 
-The program loads all modules that a task needs, and then forks a process for each request (`forked.py`). It must not
-start a thread.
+The program loads all modules that a task needs, and then forks a process for each request (`forked.py`). It must have
+only one thread, since a fork copies only one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _load() -> None:
     del pidts
     _load_kernels()
     gc.collect()
-    gc.freeze()  # garbage collection must not write to shared pages: the kernel would copy them
+    gc.freeze()  # otherwise garbage collection would write to shared pages, and the kernel would copy them
 
 
 def _load_kernels() -> None:

@@ -1,8 +1,7 @@
 """The program of one task of a service: `python -m pidts.cli.service.task_process FOLDER`.
 
 The program takes the task's lock, records its process id, runs the task until a signal stops it, and records how the
-task has ended. It does not need the service while it runs: if the service is killed, the next service finds the process
-by the lock.
+task has ended. It does not need the service. If the service is killed, the next service finds this process by the lock.
 """
 
 from __future__ import annotations
@@ -33,9 +32,10 @@ ALL_TABLES = "*"
 
 
 def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
-    """Runs the task of a folder, and returns the exit code; `arguments` are the folder and tables to copy again.
+    """Runs the task of a folder, and returns the exit code.
 
-    `replicators` forks the task's replicators; without it, each replicator is a new program.
+    `arguments` are the folder, and the tables to copy again. `replicators` forks the task's replicators. Without it,
+    each replicator is a new program.
     """
     folder, resync = TaskFolder(Path(arguments[0])), arguments[1:]
     if not take_lock(folder.lock):

@@ -83,7 +83,7 @@ def watch_task(client: ServiceClient, name: str, *, as_json: bool) -> None:
 
 @contextmanager
 def _shown() -> Iterator[Callable[[RenderableType], None]]:
-    """Yields a function that shows a state: on a terminal instead of the former state, in a file or a pipe below it."""
+    """Yields a function that shows a new state. On a terminal, it replaces the last one, otherwise it follows below."""
     console = _console()
     if not console.is_terminal:
 

@@ -1,4 +1,4 @@
-"""Starts a `pidts run` for a command about zones. When the command has ended, the kernel asks the run to end."""
+"""Starts a `pidts run` for a command about zones. If the command ends, the kernel sends SIGTERM to the run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-"""The C library is loaded here and not in the child. A fork copies the loader's lock, but not the thread that may hold
-it, so loading could wait for ever in the child.
+"""The C library is loaded here and not in the child. A fork copies the loader's lock, but not another thread that may
+hold it. So a child that loads a library could wait for ever.
 """
 
 
 def start_run(
     command: Sequence[str], *, output: int | IO[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a run in a session of its own, so that Ctrl-C reaches only the command, which then ends the run.
+    """Starts a run in a session of its own. So Ctrl-C reaches only the command, which then ends the run.
 
-    The thread that calls this function must not end before the run: for the kernel, this thread is the parent.
+    The thread that calls this function must not end before the run: the kernel ends the run together with this thread.
     """
     parent = os.getpid()
 

@@ -68,12 +68,12 @@ def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = Fal
 
 
 def say(text: str) -> None:
-    """Prints the progress of a command to stderr, since stdout is for its result."""
+    """Prints the progress of a command to stderr. Stdout is for its result."""
     print(text, file=sys.stderr, flush=True)
 
 
 def configs_of(file: Path) -> dict[Direction, TaskConfig]:
-    """Returns the task of each direction of a file; raises for a file without zones."""
+    """Returns the task of each direction of a file. Raises for a file without zones."""
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
 
@@ -101,8 +101,8 @@ def show_zones_status(
 ) -> int:
     """Prints the state of each direction, as a table of zones; returns the exit code.
 
-    All zones are asked at the same time, each on one session. A zone that has not answered within `patience` seconds is
-    shown as one that does not answer.
+    All zones are asked at the same time, each on one session. A zone without an answer after `patience` seconds is
+    shown as a zone that does not answer.
     """
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
@@ -155,7 +155,7 @@ def check_zones(
         findings += lost_log_findings(parts)
         bringing = [other for other in directions if other.copies and other.target == one.source]
         if bringing and one.source != directions[0].source:
-            # `pidts run` of the file starts this direction when the target has the tables.
+            # Another direction first copies the tables to this direction's source. `pidts run` starts this one later.
             findings = [with_tables_from(finding, bringing[0].source) for finding in findings]
         codes.append(show_findings(parts[0].name, findings, as_json=as_json))
     return max(codes)

@@ -1,4 +1,4 @@
-"""`pidts zones hand-over`: after a zone has joined through one zone, lets all zones feed it directly."""
+"""`pidts zones hand-over`: lets all zones feed a new zone directly, after it has joined through one of them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def move(
 
 
 def _configs(file: Path) -> dict[Direction, TaskConfig]:
-    """Returns the directions of a file with owners of rows; raises for any other file."""
+    """Returns the directions of a file with owners of rows. Raises for any other file."""
     found = configs_of(file)
     if not any(config.zones.owners for config in found.values()):
         what = "the file has no owners of rows"

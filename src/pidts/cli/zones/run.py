@@ -1,9 +1,11 @@
-"""Runs all directions of a file with several zones: each is a `pidts run` in a process of its own.
+"""Runs all directions of a file with several zones. Each direction is a `pidts run` in a process of its own.
 
-One zone has all rows at the beginning. The directions that copy these rows start first, each as soon as its own source
-has them. After the copies, all other directions start. A direction that ends with an error starts again after a while,
-unless it needs an operator; the other directions continue. If this process dies, the kernel ends the directions'
-processes.
+1. One zone has all rows at the beginning. The directions that copy these rows start first, each as soon as its own
+   source has them.
+2. When all rows are copied, all other directions start.
+
+A direction that ends with an error starts again after a while, unless it needs an operator. The other directions
+continue. If this process dies, the kernel ends the processes of the directions.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from pidts.task.operate.zones import has_copied
 
 _LOOK_SECONDS, _AGAIN_SECONDS, _LAST_LINE_SECONDS = 0.5, 5.0, 2.0
 _END_SECONDS, ZONES_END_WITHIN = 75.0, 90.0
-"""The limits in seconds for the end of all directions, and of this process. A direction ends itself sooner."""
+"""How many seconds the directions may take to end, and this process. A direction should end itself sooner."""
 _FINAL = frozenset({0, ConfigError.exit_code, PrecheckFailed.exit_code, Halted.exit_code})
-"""Exit codes after which another start would end with the same code."""
+"""After these exit codes, another start would end with the same code."""
 PIDTS = (sys.executable, "-m", "pidts", "run", "--json")
 
 
@@ -40,10 +42,10 @@ class DirectionRun:
     direction: Direction
     path: Path
     command: Sequence[str]
-    """The command that runs a direction, without the path of the direction, which comes last."""
+    """The command that runs a direction, without its last word: the path of the direction."""
     process: subprocess.Popen[bytes] | None = None
     code: int | None = None
-    """The exit code, if the direction will not start again."""
+    """The exit code; None if the direction runs or will start."""
     due: float = 0.0
     """The time of the next start, by the monotonic clock; 0 if there is none."""
     reader: threading.Thread | None = None
@@ -60,9 +62,11 @@ def run_zones(
     program: Sequence[str] = PIDTS,
     is_copied: Callable[[Path], bool] | None = None,
 ) -> list[DirectionRun]:
-    """Runs all directions until they are synced, or until `stop` is set.
+    """Runs all directions until all have ended for good, or `stop` is set.
 
-    `program` runs one direction, and `is_copied` says whether the target has all rows that the direction copies.
+    It also ends if a failed direction keeps others from starting.
+
+    `program` runs one direction. `is_copied` says whether the target has all rows that a direction copies.
     """
     command = [*program, *(["--until-synced"] if until_synced else [])]
     runs = [DirectionRun(one, path_of(file, one), command) for one in directions]
@@ -81,7 +85,7 @@ def run_zones(
 
 
 def _end(runs: Sequence[DirectionRun]) -> None:
-    """Ends all directions at the end of a transaction."""
+    """Lets all directions end at the end of a transaction. Kills those that take too long."""
     for run in runs:
         if run.process is not None:
             run.process.send_signal(signal.SIGTERM)
@@ -103,7 +107,7 @@ def _start_next(
 ) -> list[DirectionRun]:
     """Starts each direction that may start now, and returns the directions that still wait.
 
-    `copied` contains the zones that have all rows; this function adds zones to it.
+    `copied` contains the zones that have all rows. The function adds the zones that have got them meanwhile.
     """
     if not waiting:
         return waiting
@@ -126,7 +130,7 @@ def _has_copied(path: Path) -> bool:
     try:
         return has_copied(load_task(path))
     except PidtsError:
-        return False  # so far, the target has no records, or does not answer
+        return False  # the target has no records yet, or does not answer
 
 
 def _begun(run: DirectionRun) -> subprocess.Popen[bytes]:
@@ -174,6 +178,6 @@ def _json(text: str) -> Any:
 
 
 def exit_code_of(runs: Sequence[DirectionRun]) -> int:
-    """Returns the worst exit code; a process that a signal has ended counts as a failure."""
+    """Returns the worst exit code. A process that a signal has ended counts as a failure."""
     codes = [run.code or 0 for run in runs]
     return PidtsError.exit_code if any(code < 0 for code in codes) else max(codes)
