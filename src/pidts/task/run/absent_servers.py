@@ -35,10 +35,10 @@ def wait_for_servers(
     down: ServerDown,
     stop: threading.Event,
 ) -> bool:
-    """Returns True when every server answers and every check has passed, or False if the run is stopped before that.
+    """Returns True when every server answers and every check has passed, or False if a user stops the run before that.
 
-    Raises errors that do not pass by themselves: a server answers and refuses the login, or a check fails. `down` is
-    the error of earlier checks.
+    Raises an error that waiting does not resolve: a server refuses the login, or a check fails. `down` is the error
+    of the checks before this call.
     """
     pause, since, logged = _FIRST_PAUSE, time.time(), set[str]()
     while True:
@@ -56,8 +56,7 @@ def wait_for_servers(
             return False
         pause = min(pause * 2, _LONGEST_PAUSE)
         try:
-            # The checks are made even while a server is absent, because a task that has begun runs without an absent
-            # source.
+            # The checks are made even while a server is absent: a task that has begun can run without its source.
             require_all_sources_fit(parts, wanted)
         except ServerDown as error:
             down = error
@@ -69,9 +68,9 @@ def wait_for_servers(
 
 
 def _absent(parts: Sequence[TaskConfig]) -> dict[str, Transient]:
-    """Returns the errors of servers that cannot be reached, by source; the target's error has an empty name.
+    """Returns the error of each source that cannot be reached. The key of the target's error is an empty text.
 
-    A server that refuses the login is not absent: the checks report this.
+    A server that refuses the login is not absent: the checks report the refusal.
     """
     found: dict[str, Transient] = {}
     for part in parts:

@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def deliver(to: AlertReceiver, alert: Mapping[str, Any]) -> str:
-    """Delivers a document. Returns the problem, or an empty text. No text contains the address, which may be secret."""
+    """Delivers an alert. Returns the problem, or an empty text. The text never has the address, which may be secret."""
     body = json.dumps(alert, ensure_ascii=False).encode()
     try:
         problem = _started(to.command, body) if to.command else _posted(to.webhook, body)
@@ -33,7 +33,6 @@ def deliver(to: AlertReceiver, alert: Mapping[str, Any]) -> str:
 
 
 def _started(command: tuple[str, ...], body: bytes) -> str:
-    """Runs the program with the alert as its input. Returns the problem, or an empty text."""
     done = subprocess.run(
         command, input=body, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=_SECONDS, check=False
     )
@@ -50,7 +49,6 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def _posted(address: str, body: bytes) -> str:
-    """Posts the alert. Returns the problem without the address, which may be secret; or an empty text."""
     request = Request(address, data=body, headers={"Content-Type": "application/json"}, method="POST")  # noqa: S310
     try:
         with build_opener(_NoRedirect).open(request, timeout=_SECONDS) as answer:

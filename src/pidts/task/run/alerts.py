@@ -1,10 +1,10 @@
 """Reports the conditions of a run to an operator: starts a program, or sends a request to an address.
 
-A condition (a table halts, the lag is too large, ...) is *open* from the first snapshot that shows it, until no
-snapshot has shown it for a while. It is reported twice: as `firing` when it begins, and as `resolved` when it is over.
-An alert is one JSON document for the receiver. Conditions that begin or end within a minute after a document are
-reported together in the next document. While the receiver does not answer, conditions collect in the waiting document.
-A condition that ends before it was reported is not reported at all.
+A condition is, for example, that a table halts, or that the lag is too large. It is *open* from the first snapshot that
+shows it. It is over when no snapshot has shown it for a while. It is reported twice: as `firing` when it begins, and as
+`resolved` when it is over. An alert is one JSON document for the receiver. Conditions that begin or end within a minute
+after a document are reported together in the next document. While the receiver does not answer, new conditions are
+added to the waiting document. A condition that ends before it was reported is not reported at all.
 
 A small file beside the relay contains the open and the reported conditions. A process may die at these points:
 
@@ -13,11 +13,11 @@ A small file beside the relay contains the open and the reported conditions. A p
 3. After the delivery, before the file records the delivery: the condition is reported twice. A receiver must expect
    repeated reports.
 4. Before the file contains the end of a condition: the next run does not find the condition, and reports its end.
-5. The file contains a document about locked rows before the target records that these rows were reported. So after a
-   crash between these two writes, a document may come twice, but is never lost.
+5. After the file contains a document about locked rows, before the target records that these rows were reported: the
+   rows are reported twice. No report is lost, because the file is written first.
 
-If there is no room for the file, a log line reports this, and the conditions are remembered only while the process
-lives. A document that cannot be delivered at all is written as a log line.
+If the disk has no room for the file, a log line reports this. The conditions are then lost when the process ends. A
+document that cannot be delivered at all is written as a log line.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class AlertTimes:
     bundle: float = 60.0
     """After a document, conditions are collected for this time."""
     calm: float = 30.0
-    """A condition is over if no snapshot has shown it for this time. When a new attempt begins, the snapshots do not
-    show it for a moment.
+    """A condition is over if no snapshot has shown it for this time. A shorter time would not do: when a new attempt
+    begins, the snapshots do not show the condition for a moment.
     """
     first_pause: float = 1.0
     longest_pause: float = 120.0
@@ -107,10 +107,7 @@ class Alerts:
         self._thread: threading.Thread | None = None
 
     def begin(self, receiver: AlertReceiver | None) -> None:
-        """Begins with the conditions that earlier processes have left in the file.
-
-        One process at a time uses the file.
-        """
+        """Begins with the conditions in the file of earlier processes. Only one process at a time uses the file."""
         with self._changed:
             self._receiver = receiver
             if receiver is not None:
@@ -187,7 +184,7 @@ class Alerts:
             time.sleep(_LOOK_SECONDS)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Tries once more to deliver the waiting documents; the next run delivers those that still wait then."""
+        """Tries once more to deliver the waiting documents. The next run delivers the rest."""
         with self._changed:
             self._closing, self._bundle_at, self._not_before = True, 0.0, 0.0
             thread = self._thread
@@ -350,10 +347,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
 
 
 def run_ended(error: Exception) -> Condition:
-    """Returns the condition that a run has ended with an error.
-
-    The next run that carries changes ends this condition.
-    """
+    """Returns the condition "the run has ended with an error". The next run that carries changes ends it."""
     known = isinstance(error, PidtsError)
     return Condition(
         key=AlertKey("run-ended"),

@@ -109,7 +109,7 @@ class SharedByParts:
 
 @dataclass(slots=True)
 class _Running:
-    """An attempt that applies changes, and the times of the next looks at what may end it."""
+    """An attempt that applies changes, and the times of the next checks that may end it."""
 
     stream: TaskStream | ChannelStream
     relay: RelayReader
@@ -117,14 +117,14 @@ class _Running:
     cutover: CutoverWatch
     progress: AttemptProgress
     look_at: float = 0.0
-    """The time of the next look at the replicator's status."""
+    """When the replicator's status is read next."""
     status_stamp: int = 0
-    """The status that was read last."""
+    """The stamp of the status that was read last."""
     lack: ReceiveProblem | None = None
     """The reason why the replicator receives nothing; None if it receives the log."""
     purge_at: float = field(default_factory=lambda: time.monotonic() + _PURGE_SECONDS)
     back_at: float = field(default_factory=lambda: time.monotonic() + _BACK_SECONDS)
-    """The time of the next question to a source that was absent when the attempt began."""
+    """When the run next tries to connect to a source that was absent when the attempt began."""
     is_caught_up: bool = False
 
 
@@ -148,17 +148,16 @@ class Attempts:
         self._refetch = RelayRefetch(config)
         self._failover = Failover(self._note)
         self._applied: Lsn | None = None
-        """The Lsn up to which the target had the log when this run last looked."""
+        """The Lsn up to which the target is known to have the log."""
         self._epoch = 0
         """The epoch of the last attempt's claim; 0 before the first."""
         self._has_begun = False
-        """Whether an attempt of this run has begun the task, so that its claim was certainly committed."""
+        """Whether an attempt of this run has begun the task. If so, its claim is committed."""
         self._moved_at = last_moved(config)
         self._moved = time.monotonic()
         """The time of the last commit; before the first one, the time at which the run began."""
         self._attempt = 0
         self._progress: AttemptProgress | None = None
-        """Measures the current attempt."""
         self.spark_jobs = 0
         """The number of jobs that Spark has completed in all attempts."""
         self._disk_is_low = False
@@ -190,7 +189,7 @@ class Attempts:
             raise
         except Fenced:
             self._has_arrived(arrived=False)
-            # A cutover claims the task, too. Then the cutover is a better reason than `fenced`.
+            # A cutover claims the task, too. Then the error names the cutover instead of `fenced`.
             demand_startable(self._config)
             raise
         except Exception:
@@ -199,9 +198,9 @@ class Attempts:
         return self._shared.completion.is_over or (self._config is before and not self._is_asked_again)
 
     def _fails_over(self, *, is_failing: bool) -> bool:
-        """Switches to another server of the source, if the current one is lost or another one was chosen.
+        """Switches to another server of the source, if the current one is lost or an operator has chosen another one.
 
-        Returns whether the task has switched. `is_failing` says whether the last attempt has failed.
+        Returns whether the task has switched. `is_failing`: the current server may be lost.
         """
         if self._config.relay_from is not None:
             return False  # The machine that receives the log chooses the server.
@@ -235,9 +234,11 @@ class Attempts:
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken over the task since the last claim of this run.
 
-        The check prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task
-        back from the run that has replaced it. Or, while the run is frozen, the log that it needs is purged from the
-        relay. Then its error advises an operator to empty a relay that the other run uses.
+        The check prevents two failures of a run that was frozen, was replaced by another run, and wakes up:
+
+        - It loses a connection, and its next attempt takes the task back from the other run.
+        - The log that it needs was purged from the relay meanwhile. Its error would advise an operator to empty the
+          relay, which the other run uses.
         """
         if not self._epoch:
             return
@@ -259,7 +260,6 @@ class Attempts:
         return self._next.is_final(error, self._config)
 
     def _attempt_once(self, *, until_synced: bool) -> None:
-        """Runs one attempt from the claim to the goal, a stop or a failure."""
         config = self._config
         self._demand_own_epoch()
         self._attempt += 1
@@ -290,13 +290,13 @@ class Attempts:
     def _context(
         self, begun: StartState, target: TargetSession, state: PlanState, relay: RelayReader, *, until_synced: bool
     ) -> JobContext:
-        """Waits for the relay's log, and returns the context in which this attempt carries out batches."""
+        """Waits for the relay's log, and returns the context of this attempt's batches."""
         config, slowest = self._config, state.needs
         self._show_step("step 3 of 3: waiting for the source's log")
         wait_for_relay(config, self._replicator, slowest, self._stop, relay)
         demand_same_log(relay, begun.checkpoints)
-        # If another server has replaced the source after the checkpoint, positions are those in the log of that server.
         safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
+        # If another server has replaced the source after the checkpoint, positions are places in that server's log.
         change_no = relay.origin.change_no if relay.origin else slowest.change_no
         if until_synced and self._absence is None:
             self._take_goal(relay)
@@ -348,11 +348,11 @@ class Attempts:
             publications.finish(self._stop)
             to_server.finish(self._stop)
         with suppress(Transient):
-            # While the task is stopped, its recorded need keeps other tasks from purging this log.
+            # While the task is stopped, other tasks of the relay do not purge the log that this record names.
             need.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
-        """Returns a session with the source, or the error if it is absent. The relay's log is then still applied."""
+        """Returns a session with the source. If the source is absent, returns the error: the relay's log is applied."""
         self._absence = None
         try:
             return sessions.enter_context(closing(connect(self._config.source.server)))
@@ -371,17 +371,13 @@ class Attempts:
         self._tracker.note(text)
 
     def _show_step(self, text: str) -> None:
-        """Shows the steps of the first attempt before any change is applied.
-
-        Later attempts are shown with their cause.
-        """
+        """Shows a step of the first attempt. For a later attempt, the user sees its cause instead."""
         if self._attempt == 1:
             self._tracker.show("starting", message=text)
 
     def _stream(
         self, begun: StartState, context: JobContext, scratch: Path, side_effects: SideEffects
     ) -> TaskStream | ChannelStream:
-        """Returns the stream that applies the log: a channel's if the target is a datacenter."""
         config = self._config
         classifier = TransactionClassifier(
             config.allow,
@@ -425,7 +421,7 @@ class Attempts:
     def _begin(self, source: SourceSession | Transient, target: TargetSession, need: TaskNeed) -> StartState:
         """Begins the task; returns the state from which it continues.
 
-        Records the task's need in the relay first. So no other task purges the relay before this task's place is known.
+        First tells the relay that this task needs its log: until the task's place is known, no other task may purge it.
         """
         need.begin()
         own = self._config.source.source_id
@@ -509,9 +505,9 @@ class Attempts:
                 return
 
     def _changes_server(self, running: _Running, state: PlanState) -> bool:
-        """Reads the replicator's status, if this is due. Returns whether another server has replaced the source.
+        """Reads the replicator's status, if this is due. Returns whether the task has switched to another server.
 
-        While the run is idle and the status is unchanged, it is read only every `_RESTING_LOOK_SECONDS`.
+        While the run is idle and the status is unchanged, the status is read only every `_RESTING_LOOK_SECONDS`.
         """
         stages, late = running.progress.stages, time.monotonic() - running.look_at
         is_quiet = running.is_caught_up and running.status_stamp == self._replicator.status_stamp
@@ -528,9 +524,9 @@ class Attempts:
         return self._fails_over(is_failing=running.lack is not None or self._absence is not None)
 
     def _goes_back_to_source(self, running: _Running) -> bool:
-        """Whether the source answers again, if it was absent when the attempt began.
+        """Whether the source was absent when the attempt began, and answers again.
 
-        The next attempt begins with the source: then tables may join and a goal may be taken.
+        The next attempt begins with the source. Only with the source can tables join and a goal be taken.
         """
         if self._absence is None or time.monotonic() < running.back_at:
             return False
@@ -542,7 +538,7 @@ class Attempts:
         return False
 
     def _is_replaced(self, running: _Running) -> bool:
-        """Whether a changed task file, a cutover or an operator's command wants this attempt to end."""
+        """Whether this attempt has to end because of a changed task file, a cutover or an operator's command."""
         halts = running.stream.halts
         changed = self._shared.reload.look(self._config, halted=any(map(has_failed, halts)))
         if changed is not None:
@@ -585,9 +581,9 @@ class Attempts:
         return self._shared.completion.found(self._config.source.source_id, arrived=arrived)
 
     def _take_goal(self, relay: RelayReader) -> None:
-        """Waits until it is proved that the relay has the source's current log.
+        """Waits until a goal is taken. That needs proof that the relay has the source's current log.
 
-        The replicator may find that the source now has another log.
+        Meanwhile the replicator may find that the source now has another log: `watch` raises its error.
         """
         self._goal = self._goal or ProvenGoal(partial(end_of_log, self._config))
         while not self._goal.take(relay):
@@ -598,8 +594,7 @@ class Attempts:
     def _is_goal(self, state: PlanState, relay: RelayReader, *, only_halts_left: bool) -> bool:
         """Whether this part has applied the log up to its goal and copied all rows.
 
-        Tables that need an operator do not count. `only_halts_left` says whether the target lacks only changes of such
-        tables.
+        Tables that need an operator do not count. `only_halts_left`: the target lacks only changes of such tables.
         """
         if self._goal is None or (goal := self._goal.lsn) is None or self._absence is not None:
             return False
@@ -609,7 +604,7 @@ class Attempts:
         return is_there and self._goal.is_proven(relay)
 
     def _purge(self, need: TaskNeed, applied: Lsn) -> None:
-        """Removes log that all tasks of the relay have applied, even if the disk has no room to record the need."""
+        """Removes log that all tasks of the relay have applied, even if a full disk prevents recording the need."""
         with suppress(Transient):
             need.move(applied)
         self._release(applied)

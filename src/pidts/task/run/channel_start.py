@@ -1,10 +1,15 @@
 """Begins a channel: at its checkpoint in the datacenter, or for the first time.
 
-Crash points of the first start: each table is created separately. Then one transaction writes the task's name, the
-structures and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. If the task's checkpoint
-is missing, a restart repeats all of these steps. It finds that its own task fills the datacenter, and removes from the
-record the tables that were dropped meanwhile. If the checkpoint exists, another first start gives up before it writes
-anything. So structures of one run are never combined with the checkpoint of another run.
+The steps of the first start:
+
+1. Each table is created separately.
+2. One transaction writes the task's name, the structures and the row of `transfer_checkpoint`.
+3. The claim creates the task's checkpoint.
+
+Crash points: as long as the task's checkpoint is missing, a restart repeats all steps. It finds that its own task fills
+the datacenter, and removes from the record the tables that were dropped meanwhile. When the checkpoint exists, another
+first start gives up before it writes anything. So structures of one run are never combined with the checkpoint of
+another run.
 
 Later starts remove the structures of tables that the rules now leave out, in one transaction after the claim. A crash
 before this transaction does no harm: the checkpoint has not moved yet, so no schema change of these tables was skipped.
@@ -58,8 +63,8 @@ def begin_channel(
 ) -> StartState:
     """Starts the replicator, claims the channel, and returns the state to begin with.
 
-    `epoch` is the epoch of this run's last claim; 0: this run has made no claim. `has_begun`: an earlier attempt of
-    this run has begun the channel.
+    `epoch` is the epoch of this run's last claim; 0: the run has made none. `has_begun`: an earlier attempt of this run
+    has begun the channel.
     """
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     source_id = config.source.source_id
@@ -127,15 +132,13 @@ def open_channel(
 
 
 class _Instances:
-    """Returns `ip:port` of the server whose log was received."""
-
     def __init__(self, config: TaskConfig) -> None:
         self._folder = Folder.of(config.relay, config.source.source_id).path
         self._now = address_of(config.source.server)
         self._found: dict[int, str] = {}
 
     def __call__(self, change_no: int) -> str:
-        """Returns the address for the log after this number of failovers."""
+        """Returns `ip:port` of the server whose log was received after this number of failovers."""
         if change_no not in self._found:
             self._found[change_no] = _with_ip(servers_read(self._folder).get(change_no, self._now))
         return self._found[change_no]
@@ -158,9 +161,8 @@ def _first_start(
     on_claim: Callable[[int], None],
 ) -> Checkpoint:
     read = read_at_start(config, source, reader)
-    # If a second channel begins here at the same time, it waits for the lock, and then finds the name of the task. A
-    # second run of this channel finds the checkpoint. It also finds the structures, which are saved before the
-    # checkpoint.
+    # The lock lets two first starts take turns. Another channel then finds this task's name, and refuses. A second run
+    # of this channel finds the checkpoint and, since they are saved earlier, the structures.
     with target.meta.ddl_lock(*_LOCK):
         target.begin()
         try:

@@ -1,7 +1,7 @@
 """Compares large tables in jobs of the Spark cluster that the task file names.
 
-The cluster may have no free executor, or its machines may be unable to reach the source or the warehouse. Then a table
-is compared in this process, which takes more time.
+The cluster may have no free executor. Or its machines may be unable to reach the source or the warehouse. Then this
+process compares the tables, which takes more time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _USER = "verify"
 _OF_THE_TABLE = frozenset({"structure-changed", "target-shape"})
-"""Codes of errors that the table itself causes, so a comparison in this process would end with them, too."""
+"""Codes of errors that the table itself causes. A comparison in this process would end with the same error."""
 _PATIENCE = 60.0
 """The time in seconds in which an executor has to begin."""
 
@@ -78,7 +78,7 @@ class _Cluster:
         except PidtsError as error:
             if isinstance(error, Transient) or error.code in _OF_THE_TABLE:
                 raise
-            # One executor may be able to compare a table and another one not, perhaps because only one machine has the
+            # One executor may be able to compare a table, while another one fails: perhaps only one machine has the
             # warehouse.
             self._is_unable = True
             self._say(f"Spark cannot compare tables, so this process compares the rest: {error.what}")

@@ -45,9 +45,8 @@ class ConfigReload:
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
         self._has_looked = False
-        """Whether the file was read before.
-
-        The first reading is not reported as a change, since the file was saved before the run.
+        """Whether the file was read before. The first reading counts as a change only if the file differs: it was
+        saved before the run.
         """
         self._written: set[str] = set()
         """The source ids of the parts that have not called `look` since the file was saved."""
@@ -61,7 +60,7 @@ class ConfigReload:
     def moved(self, source: SourceSpec) -> TaskConfig:
         """Records that a part now reads another server of its source, and returns the part's configuration.
 
-        The configuration includes changes of the file that another part's thread has accepted meanwhile.
+        Another part's thread may have accepted changes of the file meanwhile: the configuration includes them.
         """
         with self._looking:
             moved = self._decided[source.source_id] = replace(self._decided[source.source_id], source=source)
@@ -70,14 +69,14 @@ class ConfigReload:
     def look(self, running: TaskConfig, *, halted: bool = False) -> TaskConfig | None:
         """Returns the configuration with which a part has to continue, or None if it has not changed.
 
-        While tables of the part are `halted`, saving the unchanged file is enough. An operator who has removed the
-        cause of the halt saves the file to ask for another attempt.
+        If tables of the part are `halted`, saving the unchanged file counts as a change. So an operator who has removed
+        the cause of a halt can ask for another attempt by saving the file.
         """
         source = running.source.source_id
         if self._looking.acquire(blocking=False):
             try:
                 self._decide()
-                # The lock is needed here: otherwise a change that another part's thread accepts now would be lost.
+                # Without the lock, a change that another part's thread accepts at this moment would be lost.
                 if halted and source in self._written and self._decided[source] is running:
                     self._report("the task file was saved: the task tries its halted tables again")
                     self._decided[source] = replace(running)
@@ -143,9 +142,9 @@ class ConfigReload:
         return ""
 
     def _merged(self, config: TaskConfig) -> str:
-        """Returns a message about a merged table that contains a shard of this source, and whose rows cannot be locked.
+        """Returns a message about a merged table of this source whose rows cannot be locked; empty if there is none.
 
-        The message is empty if there is no such table: versions decide about all shards of each merged table.
+        Rows of a merged table can be locked if versions decide about all of its shards.
         """
         if self._shards is None:
             return ""

@@ -1,9 +1,10 @@
 """Keeps the sequences of a PostgreSQL target above the rows' AUTO_INCREMENT values, if the task file asks for it.
 
-Rows from the log come with their AUTO_INCREMENT values, and a sequence does not follow these values. If an application
-wrote to the target without a cutover, its first INSERT would fail. So a thread sets the sequences while the task runs.
-A sequence only increases (except for the moment that `target/postgres/counters.py` describes), and may be set again at
-any time. So nothing has to be repaired after a crash.
+Rows from the log come with their AUTO_INCREMENT values, and a sequence does not follow these values. So if an
+application wrote to the target without a cutover, its first INSERT would fail: the sequence would return a number that
+a row already has. To prevent this, a thread sets the sequences while the task runs. A sequence may be set at any time,
+and only increases (except for the moment that `target/postgres/counters.py` describes). So nothing has to be repaired
+after a crash.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class CountersAhead:
 def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.Event, failed: set[TableName]) -> None:
     """Raises the sequences that are below the rows' AUTO_INCREMENT values, and creates missing ones.
 
-    This concerns the part's tables whose copy is done. The tables whose sequences cannot be set are added to `failed`;
-    there is one warning for each of these tables.
+    Tables whose copy is not done are left out. A table whose sequence cannot be set is added to `failed`, so that a
+    warning about it is logged only once.
     """
     source = config.source.source_id
     rows = tuple(session.meta.checkpoints.read(config.name, source))

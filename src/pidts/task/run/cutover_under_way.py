@@ -1,8 +1,8 @@
 """Ends a run whose task is being cut over, and refuses a start after a cutover.
 
-The target has the record of the cutover. A run reads this record once a second, on a separate connection; a start reads
-it before its prechecks and after its claim. So either the start finds the record, or the cutover claims the task after
-the start did, and the run cannot write any more.
+The target has the record of the cutover. A run reads this record once a second, on a separate connection. A start reads
+it before its prechecks and after its claim. If the start does not find the record, the cutover writes it later, and
+also claims the task later. After that claim, the run cannot write any more.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ class CutOver(Fenced):
 
 
 class CutoverUnderWay(CutOver):
-    """A cutover is about to end, or was killed just before its end.
-
-    If the cutover is undone, the task may run again.
-    """
+    """A cutover is about to end, or was killed just before its end. If it is undone, the task may run again."""
 
 
 def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
@@ -45,8 +42,8 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 def demand_startable(config: TaskConfig) -> None:
     """Raises if a cutover forbids the task to run.
 
-    A target that cannot be reached is not an error here, since the prechecks report it. This function runs before the
-    prechecks: otherwise they would report a source that the cutover has made read-only, or that no longer exists.
+    The function runs before the prechecks. Otherwise they would report that the source is read-only or missing, and not
+    the cutover that is the reason. A target that cannot be reached is no error here, since the prechecks report it.
     """
     try:
         with closing(config.target.server.connect()) as target:
@@ -60,7 +57,7 @@ def demand_startable(config: TaskConfig) -> None:
 class CutoverWatch:
     """Checks once a second whether the task is being cut over.
 
-    The watch's connection also shows on the target that this run is active (`pidts.task.operate.presence`).
+    Its connection also shows on the target that this run is active (`pidts.task.operate.presence`).
     """
 
     def __init__(
@@ -76,9 +73,9 @@ class CutoverWatch:
         """The reason why the last check had no answer from the target; None if it had one."""
 
     def forbids_run(self) -> bool:
-        """Whether this check finds a cutover that forbids runs, so the run has to end.
+        """Checks, if a second has passed. Returns whether a cutover was found that requires the run to end.
 
-        It is False between two checks, and while the target cannot be reached.
+        Returns False if no check is due, or if the target cannot be reached.
         """
         if time.monotonic() < self._looked + _LOOK_SECONDS:
             return False

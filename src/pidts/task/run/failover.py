@@ -1,10 +1,14 @@
 """Lets a run continue at a standby when its source is lost, or when an operator has chosen another server.
 
-The order of events: the choice is recorded beside the relay, the replicator is stopped, and another attempt begins with
-the new server. Crash points: before the choice is recorded, nothing has happened. After that, every process that reads
-the task file continues at the chosen server; so does the next run. The replicator requests the log of that server by
-GTID, or from a sampled place. The replicator checks again that the server has executed all transactions that the relay
-contains.
+The order of events:
+
+1. The choice is recorded beside the relay.
+2. The replicator is stopped.
+3. Another attempt begins with the new server. Its replicator requests the log by GTID, or from a sampled place. It
+   checks again that the server has executed all transactions that the relay contains.
+
+Crash points: before step 1, nothing has happened. After step 1, every process that reads the task file continues at the
+chosen server; so does the next run.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 _BETWEEN_LOOKS = 1.0
 _BEGIN_SECONDS = 60.0
-"""The time in which the replicator must find its place in a standby's log. It may have to wait, if the standby lags."""
+"""The time in which the replicator must find its place in a standby's log. If the standby lags, it has to wait."""
 _COMPARE_SECONDS = 10.0
 """The interval at which the standbys are compared with the source."""
 
@@ -52,7 +56,7 @@ class Failover:
     def look(self, config: TaskConfig, *, is_failing: bool) -> SourceSpec | None:
         """Returns the source with the server at which to continue; None if that is the current one.
 
-        `is_failing` says whether the last attempt has failed. Only then is the current server asked for an answer.
+        `is_failing`: the current server may be lost. Only then does the method connect to it.
         """
         if time.monotonic() < self._next_look:
             return None
@@ -76,8 +80,8 @@ class Failover:
     def _answers(self, config: TaskConfig) -> bool:
         """Whether the source answers.
 
-        Only a lost connection counts as no answer, since an operator has to act on any other error. A server with too
-        many connections is alive, and another server may have the same problem.
+        Only a lost connection counts as no answer. On any other error an operator has to act. A server with too many
+        connections is alive, and a standby may have too many, too.
         """
         try:
             state_of(config.source.server)
@@ -129,8 +133,8 @@ def until_no_repeat(
 ) -> Lsn | None:
     """Returns the place up to which rows are written in safe mode, and records it on the target; None if there is none.
 
-    After a failover without GTIDs, the function waits until the replicator has reported the place up to which the log
-    may repeat changes. The replicator reports this place, and its server, before it writes the first of these changes.
+    After a failover without GTIDs, the new server's log may repeat changes up to some place. The replicator reports
+    this place, and its server, before it writes the first repeated change. The function waits for the report.
     """
     source = config.source
     if not source.standbys or source.use_gtid or config.relay_from is not None:
@@ -164,9 +168,11 @@ def until_no_repeat(
 class StandbyWatch:
     """Compares the standbys with the source while the source is read, in a separate thread.
 
-    The comparison prevents the following case. A primary is lost, a standby takes over, and the old primary comes back
-    with transactions that no other server has. The old primary replicates from the new source, and the new source is
-    lost, too. The old primary has executed all received transactions, but must not take over.
+    The comparison finds a standby that must not take over although it has all received transactions:
+
+    1. Primary A is lost with a transaction that no other server has. Standby B takes over.
+    2. A comes back, and replicates from B. It now has all transactions of B, and the additional one.
+    3. B is lost. A has all received transactions, but its rows differ from B's, and so from the target's.
     """
 
     def __init__(self, config: TaskConfig, say: Callable[[str], None]) -> None:

@@ -1,23 +1,23 @@
 """The goal of a part in a run that ends by itself, and the proof that this Lsn is in the log of the relay.
 
-The proof prevents the following case. A source is restored to an older state, or its log is reset. The end of its log
-is now before the target's checkpoint. So the task seems to have applied everything, until the replicator connects and
-finds another log. If the run ended before the replicator connects, it would report the target as synced although it is
-not.
+The proof prevents a wrong report. Suppose that a source is restored to an older state, or that its log is reset. The
+end of its log is now before the target's checkpoint. So the task seems to have applied everything, until the replicator
+connects and finds another log. If the run ended before that, it would report the target as synced although it is not.
 
 The order of events:
 
 1. The attempt reads the target's checkpoint, starts the replicator and waits until the relay reaches the checkpoint.
 2. The attempt reads the end of the source's log and compares the source's log with the relay (`end_of_same_log`). The
-   end is the goal only if that comparison succeeds. The attempt proves this by itself, however slow the replicator is.
+   end is the goal only if that comparison succeeds. The attempt compares by itself, and does not wait for the
+   replicator to do so.
 3. Batches are applied. The replicator watches for a reset while it reads.
 4. When the target reaches the goal, the attempt compares the log with the relay again: the source may have gone back
    since step 2. The part counts as arrived only after this comparison.
 5. A part that waits for other parts compares again whenever its last comparison is too old.
 
-If the source went back, the comparison raises `source-went-back`, as the replicator does. If another server answers,
-the part has no goal until the replicator has begun to read that server's log. A goal in the old server's log is
-dropped.
+If the source went back, the comparison raises `source-went-back`, as the replicator does. If another server answers, a
+goal in the old server's log is dropped. The part gets a new goal when the replicator has begun to read the new server's
+log.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ _BELIEVED_SECONDS = 2.0
 def end_of_log(config: TaskConfig, relay: RelayReader) -> Lsn | None:
     """Returns the end of the source's log; None if the source does not have the relay's log.
 
-    If a relay server receives the log, this function asks it, since only the relay server's account may read the
-    source's log.
+    If a relay server receives the log, this function asks that server: only its account may read the source's log.
     """
     if config.relay_from is None:
         return end_of_same_log(config.source.server, relay)
@@ -73,9 +72,9 @@ class ProvenGoal:
         return self.lsn is not None and origin is not None and origin.change_no != self.lsn.change_no
 
     def is_proven(self, relay: RelayReader) -> bool:
-        """Returns whether the source's log is still the log of the goal.
+        """Returns whether the source's log is still the log of the goal. Call it when the target has reached the goal.
 
-        The method is called when the target has reached the goal.
+        A positive answer is used again for `_BELIEVED_SECONDS`.
         """
         if self.lsn is None or self.is_outdated(relay):
             return False
@@ -88,17 +87,20 @@ class ProvenGoal:
 
 
 _SETTLED_SECONDS = 1.0
-"""If a part can continue, it shows progress within this time."""
+"""A part that can continue shows progress within this time."""
 
 
 class RunCompletion:
     """Decides when a run that ends by itself is over: when all its parts are at their goals at the same time.
 
     A part at its goal continues to run until all parts are at their goals. For example, two sources have one schema
-    change each, and each change waits for the other. The first part waits at its change and has applied everything
-    else. If the first part ended now, the second part would wait for it for ever. So the first part stays until the
-    change is made, and then continues: a part at its goal may have to apply more. So each part is checked again after
-    the last one has arrived, and after any event for which a part may have waited.
+    change each, and each change waits for the other:
+
+    1. The first part waits at its change, and has applied everything else. So it is at its goal.
+    2. The second part arrives at its change. If the first part had ended, the second would wait for it for ever.
+    3. The change is run, and the first part has more to apply: it is no longer at its goal.
+
+    So each part is checked again after the last part has arrived, and after any event for which a part may have waited.
     """
 
     def __init__(self, parts: int, moves: Callable[[], int] = lambda: 0) -> None:

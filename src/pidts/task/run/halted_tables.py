@@ -1,20 +1,22 @@
 """The tables that halt while the rest of their task continues, over the attempts of one run.
 
-If the target refuses rows of one table, the attempt ends, and the target has nothing of the batch. (A faster worker may
-have committed its rows; its checkpoint records this.) The next attempt begins as usual, but keeps that table at its
-Lsn, so the batch is planned again without the table. For merged tables, the error names the shard of the row, if that
-is known (`pidts.apply.refused_row`); otherwise all shards of the target table stay at their Lsns. Each attempt finds
-one table. Crash points:
+If the target refuses rows of one table, the attempt ends, and the worker that wrote these rows has committed nothing of
+the batch. (A faster worker may have committed its rows; its checkpoint records this.) The next attempt begins as usual,
+but keeps that table at its Lsn, so the batch is planned again without the table. In a merged table, one shard has sent
+the row. If the error names this shard (`pidts.apply.refused_row`), only the shard stays at its Lsn; otherwise all
+shards of the target table do. Each attempt finds one table. Crash points:
 
 1. A crash before the next attempt has committed anything: the checkpoint does not say that the table halts. The next
    run tries the same rows. If the target refuses them, the table halts again.
 2. A crash after this commit: the checkpoint contains the table's own Lsn. The next run lets the table continue from
    there. If the target refuses its rows, the table halts again.
 
-An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
-includes the table. A new run would also include the table. The table is also included if the target's table did not fit
-its rows and was changed for other shards. For example, a shard whose change was skipped continues when the other
-shards' change has run.
+The table is tried again in three cases:
+
+- An operator has removed the cause, and removes the halt from the record (`pidts ddl retry`).
+- A new run begins.
+- The target's table did not fit the table's rows, and was then changed for other shards. For example, a shard whose
+  change was skipped continues when the other shards' change has run.
 
 Schema changes halt in separate threads, see `pidts.ddl.ddl_threads`.
 """
@@ -66,7 +68,7 @@ class HaltedTables:
     def __init__(
         self, task: str, source: str, *, record_seconds: float = 1.0, now: Callable[[], float] = time.time
     ) -> None:
-        """`record_seconds`: the interval of reading the record, to find out whether an operator has removed a halt.
+        """`record_seconds` is the interval at which the record is read, since an operator may have removed a halt.
 
         `now` returns the seconds since 1970.
         """
@@ -81,12 +83,13 @@ class HaltedTables:
         self._epoch = 0
         self._previous = PreviousHalts(task, source)
         self._recorded: set[str] = set()
-        """The places of the halts that the target has recorded. An operator removes a record to have rows tried again.
+        """The places of this run's halts that are recorded on the target. If one is missing there, an operator has
+        removed it.
         """
         self._agreed: dict[TableName, Table | None] = {}
-        """The structures of merged tables when the attempt began."""
+        """The structure of each shard's merged table when the attempt began."""
         self._unfit: dict[TableName, Table | None] = {}
-        """The structures of merged tables whose rows did not fit."""
+        """For each shard whose rows did not fit: the structure of its merged table at that time."""
 
     @property
     def rows(self) -> tuple[Halt, ...]:
@@ -101,7 +104,10 @@ class HaltedTables:
     def begin_attempt(
         self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName], epoch: int = 0
     ) -> None:
-        """Begins another attempt, which has claimed the task. Tables that halted in an earlier attempt stay halted."""
+        """Begins another attempt, which has claimed the task.
+
+        Tables that halted in an earlier attempt stay halted, unless an operator has removed the halt.
+        """
         self._stream, self._epoch = None, epoch
         self._rules = rules
         self._unfit = {name: before for name, before in self._unfit.items() if name in self._halted}
@@ -124,7 +130,7 @@ class HaltedTables:
         return self._stream.halted_tables if self._stream is not None else frozenset()
 
     def forget(self) -> None:
-        """Forgets the halts, since the task's rules have changed, and the target may accept what it has refused."""
+        """Forgets the halts, so that all refused rows are tried again. Call it when the task's rules have changed."""
         self._halted.clear()
 
     def halt_table_of(self, error: Halted) -> bool:
@@ -152,7 +158,7 @@ class HaltedTables:
         return True
 
     def _position(self, place: str, at: Lsn) -> str:
-        """Returns the log file and byte of the place that an error names, or of `at` if it names no such place."""
+        """Returns the log file and byte of the place that an error names; if it names none, those of `at`."""
         lsn = at
         if place:
             try:
@@ -165,7 +171,7 @@ class HaltedTables:
     def drop_past_records(self, target: Target, retried: Collection[TableName] | None = None) -> None:
         """Removes the records of tables that were halted when the attempt began and have continued since.
 
-        `retried` are the tables that are tried again and have not caught up; None: they are not known.
+        `retried` are the tables that are tried again and have not caught up; None if they are not known.
         """
         if self._stream is not None:
             tables = self._stream.tables
@@ -174,8 +180,8 @@ class HaltedTables:
     def _meant(self, where: Where, tables: Collection[TableName]) -> set[TableName]:
         """Returns the tables that an error concerns: a table of the source, or all shards of a target table.
 
-        A shard may have the same name as its target table. The error concerns only that shard if the error names the
-        source.
+        A shard may have the same name as its target table. If the error also names the source, it concerns only that
+        shard.
         """
         own = {name for name in tables if where.table == str(name)}
         if own and where.source == self._source:
@@ -185,8 +191,8 @@ class HaltedTables:
     def has_retry(self, target: Target) -> bool:
         """Whether the next attempt has to try refused rows again.
 
-        Rows are tried again if an operator has asked for it, or if they did not fit and the table was changed since. A
-        run that has taken over the task also removes halts; in that case this run is over.
+        Rows are tried again if an operator has removed the halt, or if they did not fit and the target's table was
+        changed since. Another run that has taken over the task also removes halts; then this method raises.
         """
         if not self._halted or time.monotonic() < self._asked + self._record_seconds:
             return False
@@ -237,13 +243,12 @@ class PreviousHalts:
     """The halts of one source that were recorded when the attempt began, and that may no longer be true.
 
     An attempt tries failed changes again, and waiting shards arrive again. Without these records, the status would show
-    no halt until the change has failed again, or until the shard has arrived. If another attempt begins before that,
-    the time since which the table is halted would be lost. So a record stays, marked as old, until
+    no halt until the change has failed again or the shard has arrived again. And if yet another attempt began before
+    that, nobody would know since when the table is halted. So a record stays, marked as old, until one of these events:
 
-    1. the change fails again, or the shard arrives again: its record is written anew, with the same place; or
-    2. its table has passed that place in any way, or is no longer part of the task: the record is removed. If a run
-       ends before the removal, the next attempt removes the record, because an attempt checks the records before it
-       reports anything.
+    1. The change fails again, or the shard arrives again. The record is written anew, with the same place.
+    2. The table has passed that place in any way, or is no longer part of the task. The record is removed. If a run
+       ends before the removal, the next attempt removes the record before it reports anything.
 
     If a table is halted at the same place again, it has been halted since the recorded time.
     """
@@ -275,8 +280,9 @@ class PreviousHalts:
     ) -> None:
         """Removes the records of tables that have passed the place of their halt.
 
-        `retried` are the tables that are tried again and have not caught up; None: they are not known. If the later log
-        does not concern a table, only this shows that the target has its rows.
+        `retried` are the tables that are tried again and have not caught up; None if they are not known. If the later
+        log does not concern a table, its Lsn does not move. Then only its absence from `retried` shows that the target
+        has its rows.
         """
         if not self._kept:
             return
@@ -299,7 +305,7 @@ class PreviousHalts:
 
     def _is_done(self, target: TargetSession, halt: Halt) -> bool:
         if not halt.statement:
-            return False  # The rows may follow directly on a schema change that is done.
+            return False  # Rows are refused. That a schema change at the same place is done does not change this.
         journal = target.meta.journal.read(self.task, self.source, halt.lsn)
         return journal is not None and journal.state is DdlState.DONE
 

@@ -42,10 +42,10 @@ class LockAlerts:
         self._alerts = alerts
 
     def look(self, session: TargetSession, config: TaskConfig, counts: Mapping[TableName, int], *, now: bool) -> None:
-        """Reports new locks; with `now`, even if locks have been reported within the last minute.
+        """Reports new locks; with `now`, even if locks were reported within the last minute.
 
-        `counts` contains the number of locks of each table. If there are many locks and these numbers stay the same,
-        the ids of the locks are read at most once a minute.
+        `counts` has the number of locks of each table. If there are many locks, and their numbers stay the same, the
+        method reads their ids at most once a minute.
         """
         if config.alerts is None or (not now and time.monotonic() < self._due_at):
             return

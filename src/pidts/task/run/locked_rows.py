@@ -16,10 +16,10 @@ _LOOK_SECONDS = 5.0
 
 
 class LockedRows:
-    """The numbers of locked rows of one source of a task, by target table.
+    """The number of locked rows of one source in each target table.
 
-    The numbers are read every few seconds, and when the run ends. A task that locks no rows, and found no locked rows
-    when its attempt began, makes no queries.
+    The numbers are read when an attempt begins, and then every few seconds. If the task locks no rows, and the first
+    reading finds none, there is no second reading.
     """
 
     def __init__(self, config: TaskConfig, alerts: Alerts) -> None:
@@ -61,7 +61,7 @@ def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
 def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables: Iterable[Table]) -> None:
     """Raises if rows are locked in tables where versions decide. A run without `conflict: version` has locked them.
 
-    A locked row keeps its values, and resolving it would ignore versions that have arrived since it was locked.
+    A locked row keeps its values. When an operator resolves it, versions that have arrived since then are ignored.
     """
     if not config.zones.converges:
         return

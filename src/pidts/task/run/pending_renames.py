@@ -32,8 +32,8 @@ def joining_tables(
 ) -> frozenset[TableName]:
     """Returns the tables of the source that have to join, because no statement of the log gives their structure.
 
-    A table that has to join may have the former name of a table of the task that was renamed. When it joins, its
-    structure replaces the record under this name. So the renamed table loses its record, and has to join as well.
+    For example, `shop.a` was renamed to `shop.b`, and then another table got the name `shop.a` and has to join. Its
+    structure replaces the record under the name `shop.a`. So `shop.b` loses its record, and has to join as well.
     """
     kept = frozenset(known)
     while True:
@@ -49,11 +49,14 @@ def known_after(
 ) -> frozenset[TableName]:
     """Returns the names of tables whose structure follows from the records and the log's statements.
 
-    For some of the names, `since` contains the Lsn at which the recorded structure begins. A table that the rules
-    exclude has no record, even if the log has statements about it. If an unrecorded table takes a name, the name is not
-    returned, even if a recorded table had it before. For example, after `RENAME TABLE shop.t TO old.t, new.t TO
-    shop.t`, if the task carries only `shop`, no statement gives the structure of `shop.t`. The same is true of CREATE
-    TABLE IF NOT EXISTS with an unrecorded name: it may have created nothing.
+    For some of the names, `since` has the Lsn at which the recorded structure begins: earlier statements do not count.
+    A table that the rules exclude has no record. If such a table takes a name, the name is not returned, even if a
+    recorded table had it before. For example, suppose that the task carries only `shop`. After this statement, nothing
+    gives the structure of `shop.t`:
+
+        RENAME TABLE shop.t TO old.t, new.t TO shop.t
+
+    CREATE TABLE IF NOT EXISTS does not give the structure of an unrecorded name either: the table may have existed.
     """
     later = dict(since)
     names = {name for name in known if name not in later}

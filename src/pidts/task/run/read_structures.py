@@ -1,8 +1,8 @@
 """Reads the structures of a source's tables at an Lsn of its log, while the source is in use. Nothing is locked.
 
 The reader reads the position, the structures, and the position again. The relay then shows whether the log between the
-two positions has a schema change of these tables. If the log has such a schema change, everything is read again from
-the later position on.
+two positions has a schema change of these tables. If so, the reader reads the structures again, now from the later
+position on.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class StructureReading:
     position: Position
     structures: Mapping[TableName, Table]
     shadows: Mapping[TableName, Shadow]
-    """Tables of online schema changes that were under way. What these changes did before the reading is not known."""
+    """Shadow tables of online schema changes under way. Their earlier statements are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedSchemaChange:
-    """A schema change that was logged between the wanted Lsn and the reading of the structures."""
+    """A schema change in the log between the wanted Lsn and the reading of the structures."""
 
     lsn: Lsn
     tables: frozenset[TableName]
@@ -82,9 +82,9 @@ class StructureReader:
     ) -> StructureReading:
         """Reads the structures at `lsn` or a later place; `place` and `gtids` are the position and GTID set of `lsn`.
 
-        If the log has a schema change of these tables after `lsn`, and the structures may already show it, they are
-        read again at a later place. `on_change` is called before the second reading, and may refuse the change. Only
-        changes of tables in `only` count.
+        The structures may already show a schema change that the log has after `lsn`. Then `on_change` is called, which
+        may raise, and the structures are read again at a later place. If `only` is given, only schema changes of these
+        tables count.
         """
         allow = self.config.allow
         while True:
@@ -99,8 +99,7 @@ class StructureReader:
                 shadows = {
                     name: Shadow(table, complete=False) for name, table in found.items() if name not in structures
                 }
-                # The GTID set that a busy server returns may lack the last few transactions. The set in the log is
-                # complete.
+                # A busy server may return a GTID set without the last few transactions. The set in the log is complete.
                 return StructureReading(lsn, end, relay.gtid_set(lsn) or gtids, start, structures, shadows)
             on_change(changed)
             _log.info("a table changed while structures were read, reading again", at=str(changed.lsn))
@@ -134,9 +133,9 @@ def wait_for_relay(
     *,
     patience: float = _RELAY_SECONDS,
 ) -> None:
-    """Waits until the relay has everything up to `lsn` (None: until the relay has begun).
+    """Waits until the relay has everything up to `lsn`; if `lsn` is None, until it has anything.
 
-    Raises if nothing happens for `patience` seconds: the relay does not grow, and the replicator compiles no code.
+    Raises if for `patience` seconds the relay does not grow and no process compiles code.
     """
     deadline = time.monotonic() + patience
     last, size, look_at = None, _bytes(relay), 0.0
@@ -153,8 +152,7 @@ def wait_for_relay(
             look_at = time.monotonic() + _LOOK_SECONDS
             lack = replicator.lack()
             if lack is not None and lack.error.code == RELAY_FULL:
-                # The tasks' recorded needs show which log all tasks have applied. Removing this log makes room for the
-                # awaited log.
+                # The log that all tasks have applied is removed, to make room for the awaited log.
                 release(config.relay, config.source.source_id, PurgeLimits())
         if stop.wait(0.02):
             raise StartStopped
@@ -167,8 +165,7 @@ def wait_for_relay(
                 continue
             if (lack := replicator.lack()) is not None:
                 raise Transient(lack.error.code, lack.error.what, where=lack.error.where, todo=lack.error.todo)
-            # On a busy machine the replicator's process may still be starting. The run shows the cause and keeps
-            # waiting.
+            # On a busy machine the replicator may still be starting. So the error is one after which the run waits.
             raise Transient(
                 "relay-stuck",
                 f"the relay has received nothing for {patience:.0f} seconds",
@@ -178,7 +175,7 @@ def wait_for_relay(
 
 
 def _compiles(seconds: float) -> bool:
-    """Whether a process has compiled code in the last `seconds`: a replicator compiles before it receives log."""
+    """Whether a process has compiled code in the last `seconds`. A replicator may do so before it receives log."""
     if not compiled():
         return False
     return time.time() - last_kept_at() < seconds

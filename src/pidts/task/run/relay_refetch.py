@@ -1,12 +1,12 @@
 """Repairs a damaged relay: the source sends the log again from the damaged place on, once for each place.
 
-A task finds the damage when it reads entries (an entry is missing or out of order) or decodes events (the bytes differ
-from the source's). At that time everything before the damage is applied, and nothing after it. The relay is cut back to
-the last sound entry, and the source sends its log from there. If the relay is damaged at the same place again, the disk
-or the memory is probably faulty, and a person has to check them.
+A task finds the damage when it reads entries (one is missing or out of order) or when it decodes events (their bytes
+differ from the source's). At that time everything before the damage is applied, and nothing after it. The relay is cut
+back to the last sound entry, and the source sends its log from there. If the same place is damaged again, the disk or
+the memory is probably faulty, and a person has to check them.
 
-The relay is not cut if the source cannot send the log again. This is the case if the source has purged the log, or if
-another server has replaced the source. In that server's log, the same changes have other positions.
+If the source cannot send the log again, the relay is not cut. The source cannot if it has purged the log. Neither can
+another server that has replaced the source: in its log, the same changes have other positions.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from pidts.task.config.task_file import TaskConfig
 _log = structlog.get_logger(__name__)
 
 _CORRUPT = "relay-corrupt"
-"""The replicator also reports this code. The replicator is a separate process and cannot say more."""
+"""The code of errors that report damage and are no `Discontinuity`, for example those of the replicator's process."""
 _PASSING = 5
-"""How many times in a row the check may find no damage, because another task of this relay has repaired it.
-
-The next time, the error ends the attempt.
+"""How many times in a row the check may find no damage, because another task of this relay has repaired it. After that,
+the error is raised.
 """
 _JUST = 60.0
 
@@ -125,6 +124,6 @@ class RelayRefetch:
 
 
 def _was_cut_requested(reader: RelayReader) -> bool:
-    """Whether a task has just requested a cut of the relay. Then events may have been replaced while being read."""
+    """Whether a task has just requested a cut of the relay. Then the bytes may have changed while they were read."""
     known = read_refetches(reader.folder)
     return any(time.time() - one.asked_at < _JUST for one in (known.pending, *known.done) if one is not None)

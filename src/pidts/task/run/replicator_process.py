@@ -1,12 +1,12 @@
 """Runs the replicator as a process of its own, so that Spark can die and restart without interrupting the log stream.
 
 The child process reads the task file itself, so its arguments contain no secret. The kernel ends the child when its
-parent ends. The relay's lock prevents two replicators from writing at the same time. The last line that the child
-prints is the error that has stopped it for good.
+parent ends. The relay's lock prevents two replicators from writing at the same time. If the child ends because of an
+error, it prints this error as its last line.
 
-The parent is the run, or a process that forks replicators for the run. The kernel ends the forking process when the run
-ends. If only the forking process is killed, its replicators end with it, and the run starts the next replicators as
-programs.
+The parent is the run, or a process that forks replicators for the run (`fork_replicators`). The kernel ends the forking
+process when the run ends. If only the forking process is killed, its replicators end with it. The run then starts
+replicators as programs.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _log = structlog.get_logger(__name__)
 _PROGRAM = "pidts.task.run.replicator_process"
 _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
-"""An error that is not final. An earlier replicator that was killed may need a moment to end, and a frozen replicator
-holds the lock until it ends.
+"""The code of an error that is not final. A killed replicator may need a moment to end, and a frozen one keeps the lock
+until it ends.
 """
 _SERVED = "another task's replicator writes this relay"
 _MOST_FAULTS = 5
@@ -133,7 +133,6 @@ class ReplicatorProcess:
     waits: ReplicatorWaits = _USUAL_WAITS
     _child: subprocess.Popen[bytes] | ForkedProcess | None = None
     _output: IO[bytes] | None = None
-    """The output of the child."""
     _started: float = 0.0
     _started_at: float = 0.0
     """The time of the start in seconds since 1970."""
@@ -148,9 +147,8 @@ class ReplicatorProcess:
     _lack: str = ""
     """The error code that was logged last as the reason why no log is received; empty if log is received."""
     _served: bool = False
-    """Whether the relay is shared, and another task's replicator receives the log.
-
-    Our replicator is started again and again, so that it takes over when the other replicator ends.
+    """Whether the relay is shared, and another task's replicator receives the log. Our own replicator is then started
+    again and again: it takes over when the other one ends.
     """
 
     def __post_init__(self) -> None:
@@ -212,7 +210,7 @@ class ReplicatorProcess:
             self.start()
 
     def _reason(self, now: float) -> str:
-        """Returns the reason why the child has ended, or raises a final error. Only a killed child prints no reason."""
+        """Returns the reason why the child has ended, or raises a final error. A child that prints none has crashed."""
         assert self._child is not None, "watch() has looked"  # noqa: S101
         assert self._output is not None, "it comes with the child"  # noqa: S101
         with self._output:
@@ -265,8 +263,8 @@ class ReplicatorProcess:
     def has_connected(self) -> bool:
         """Whether a replicator has been connected to the source since the child was last started.
 
-        Before the connection, nobody knows whether the source has log that the relay lacks. A status of an earlier
-        replicator shows nothing.
+        Before the connection, nobody knows whether the source has log that the relay lacks. The status file of an
+        earlier replicator does not count.
         """
         if not self._has_connected:
             status = self.status() or {}
@@ -275,7 +273,7 @@ class ReplicatorProcess:
 
     @property
     def status_stamp(self) -> int:
-        """Returns a number that changes when the replicator writes its status. The call costs little."""
+        """Returns a number that changes whenever the replicator writes its status. The call costs little."""
         try:
             return (self.config.relay / self.config.source.source_id / "status.json").stat().st_mtime_ns
         except OSError:
@@ -294,7 +292,7 @@ class ReplicatorProcess:
         return status is not None and not is_silent(status)
 
     def stop(self) -> None:
-        """Ends the child process. The relay is valid at any moment, so nothing else has to be done."""
+        """Ends the child process. The relay is valid at any moment, so nothing has to be repaired."""
         if self._child is None:
             return
         if self._child.poll() is None:
@@ -324,7 +322,7 @@ class NoReplicator(ReplicatorProcess):
 class _LogLines(io.TextIOBase):
     """Standard error; lines are dropped while the disk is full.
 
-    `replicator.log` is on the relay's disk. The status and the run's own log report that this disk is full.
+    Standard error is `replicator.log` on the relay's disk. The status and the run's log report that the disk is full.
     """
 
     def write(self, text: str) -> int:
@@ -338,7 +336,7 @@ class _LogLines(io.TextIOBase):
 
 
 def log_to_stderr() -> None:
-    """Makes this process log to standard error; a full disk causes no failure."""
+    """Makes this process log to standard error (`_LogLines`)."""
     structlog.reset_defaults()  # a forked process has the log options of its parent's command line
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogLines())))
 

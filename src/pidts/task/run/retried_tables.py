@@ -1,16 +1,16 @@
 """The tables that are tried again after a halt, until they have caught up or are halted again.
 
 The lag does not count the changes of waiting tables. A table that was halted for hours has changes that are hours old.
-Without this record, these old changes would count as soon as the table is tried again, at each start and after `pidts
-ddl retry`:
+At each start, and after `pidts ddl retry`, the table is tried again. Without this record, its old changes would then
+count:
 
     09:00  table t is halted, the lag of all other tables is 0
     12:00  the run is restarted, and t is tried again: the lag is three hours, and an alert about the lag is sent
     12:00  t is halted again; the alert about the halt waits for the next document
 
 So a table that is tried again still counts as a waiting table, until it has applied all log that the relay contained
-when the retry began. The record outlives attempts: if the next attempt begins because another table was halted, the
-table has not caught up yet.
+when the retry began. The record outlives attempts, since an attempt may end before the table has caught up, for example
+because another table was halted.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class RetriedTables:
     def may_delay_others(self, halted: Collection[TableName]) -> bool:
         """Whether a batch may have old changes of a retried table together with new changes of other tables.
 
-        `halted` are the tables that are halted at the end of the batch. A table at an earlier place has its own slices
-        of a batch. A new attempt tries again all tables that were halted before it, and their places are not known yet.
-        A ddl command may let a table continue between two calls of `look`: at the last call the table was halted, and
-        now it is not.
+        `halted` are the tables that are halted at the end of the batch. There are three possibilities:
+
+        - A retried table is no longer at an earlier place, where it would have its own slices of a batch.
+        - An attempt has begun, and tries again the tables that were halted before it. Their places are not known yet.
+        - Since the last call of `look`, a ddl command has let a table continue that was halted then.
         """
         return self._is_level or (self._begins and bool(self._halted)) or not self._halted.issubset(halted)
 
@@ -61,8 +62,8 @@ class RetriedTables:
     ) -> dict[TableName, Lsn]:
         """Returns the tables that are tried again and have not caught up, each with its place.
 
-        `halted` are the tables that are halted now. `is_level`: the target has all changes, except those of tables at
-        an earlier place.
+        `halted` are the tables that are halted now. `is_level`: the target lacks only changes of tables at an earlier
+        place.
         """
         for name in self._halted - frozenset(halted):
             self._goals.setdefault(name, received)

@@ -2,14 +2,18 @@
 
 The log after the given place, up to the checkpoint, is read from the source once more. Of its changes, only the *keys*
 are used. They become records on the target (`pidts.batch.copy.rereads`), and each table of these records is copied
-again, but only the rows with these keys (`Phase.REREAD`). The row that the source has now is written, and a row that
-the source does not have is removed.
+again, but only the rows with these keys (`Phase.REREAD`). The copy writes the row that the source has now. If the
+source has no row with the key, the copy removes the target's row.
 
-Two other ways were considered. The first is to write the last image of each key in the log before the task continues.
-This needs the structures at each place of the log, and all of a row's columns in the log. The second is to write the
-source's present rows at once, as a repair does. But if the task has not applied all of the log yet, the next batches
-would write older values over these rows. A copy does not have these limits. The batch that writes the rows contains all
-of the log up to the reading of these rows, so no reader of the target sees an older value after a newer one:
+Two simpler ways do not work:
+
+- Writing the last image of each key in the log, before the task continues. This needs the structures at each place of
+  the log, and all of a row's columns in the log.
+- Writing the source's present rows at once, as a repair does. If the task has not applied all of the log yet, the next
+  batches would write older values over these rows.
+
+A copy does not have these limits. The batch that writes the rows contains all of the log up to the reading of these
+rows, so no reader of the target sees an older value after a newer one:
 
     the target has 4, the source has 7, the log has 5, 6, 7        read: 7        one batch writes 7, not 5 or 6
 
@@ -19,12 +23,12 @@ tables without a key, tables with a schema change in the range, and tables that 
 The crash points:
 
 1. While the log is read, and while records are written: the checkpoint does not name a copy yet, so the request is
-   lost. The command has to be repeated. Records without a copy do no harm: the next copy of their table that reads
-   recorded keys also reads these keys, which is correct at any time. An attempt that follows an error in the same run
-   has the request, and reads the log again.
+   lost, and the command has to be repeated. Records without a copy do no harm: the next copy of their table that reads
+   recorded keys also reads these keys, which is correct at any time. (If an error ends only the attempt and not the
+   run, the next attempt still has the request, and reads the log again.)
 2. After the COMMIT that saves the copies' states in the checkpoints: every later run continues the copies, as it
    continues any copy. The request itself is forgotten at this moment, so no attempt repeats it.
-3. A run that was replaced wakes up after the records of the new run were written. This run may neither write nor remove
+3. A run that was replaced wakes up after the new run has written records. The old run may neither write nor remove
    records: it first checks the epoch, in the same transaction.
 """
 
@@ -82,7 +86,7 @@ _log = structlog.get_logger(__name__)
 
 _PART_BYTES = 8 << 20
 _MOST_BYTES = 1 << 30
-"""Up to this many bytes of log of one transaction are read into memory."""
+"""The most bytes of one transaction that are read into memory."""
 _PENDING_KEYS = 100_000
 """When so many keys of one table are collected, they are written as records. Equal keys become one record."""
 _PENDING_IN_ALL = 1_000_000
@@ -104,7 +108,7 @@ class SentAgain:
     """The tables with changes in the range that are not sent again, each with the reason."""
 
     def forget_keys_of_whole_tables(self) -> None:
-        """Counts only keys of tables of which single rows are sent again."""
+        """Removes the counts of tables that are copied again as a whole."""
         for name in self.whole:
             del self.keys[name]
 
@@ -123,12 +127,11 @@ class Rewind:
         *,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        """The tables of a transaction with more than `most_bytes` of log are copied again as a whole."""
+        """If a transaction has more than `most_bytes` of log, its tables are copied again as a whole."""
         self._config, self._source, self._target, self._stop = config, source, target, stop
         self._replicator, self._claimed = replicator, claimed
         self._dialect = source_dialect(source)
-        # The replicator has the id of the task file. Without that id, this process gets an id from its name as a
-        # reader.
+        # The replicator uses the server id of the task file, and two readers of a log may not have the same id.
         self._server = replace(config.source.server, server_id=None)
         self._records, self._most_bytes = 0, most_bytes
 
@@ -185,9 +188,9 @@ class Rewind:
     def _parts(
         self, point: RewindPoint, reached: Lsn, tables: Mapping[TableName, Table], found: SentAgain
     ) -> list[DecodeRange]:
-        """Returns the parts of the log to decode, and finds the schema changes.
+        """Returns the parts of the log to decode, and adds the tables with schema changes to `found.whole`.
 
-        All schema changes have to be known before the first row is decoded with the present structures.
+        Rows are decoded with the present structures. So all tables whose structure has changed must be known first.
         """
         side_effects = SideEffects(self._config.allow, self._dialect, lambda: nullcontext(self._source))
         classifier = TransactionClassifier(
@@ -268,7 +271,7 @@ class Rewind:
                 copy_whole(misfit[0], f"its rows in the range cannot be read: {error.what}")
 
     def _left(self, state: PlanState, tables: Collection[TableName]) -> dict[TableName, str]:
-        """Returns the tables that are not sent again."""
+        """Returns the tables that are not sent again, each with the reason."""
         config, rules = self._config, self._config.rules
         locked = self._target.meta.row_locks.recorded(config.name, config.source.source_id)
         left: dict[TableName, str] = {}
@@ -285,10 +288,10 @@ class Rewind:
         return left
 
     def _save(self, name: TableName, some: Sequence[pa.Table], found: SentAgain) -> None:
-        """Writes records of the keys, each transaction under the claim of this run.
+        """Writes records of the keys. Each transaction first checks that this run still has the task.
 
-        The places of the records are before all places of the log, so the copy begins with them. The epoch makes them
-        unique: a record never overwrites a record of an earlier request.
+        The records get places before all places of the log, so the copy begins with these records. Their places contain
+        the epoch, so a record never overwrites a record of an earlier request.
         """
         config, target, epoch = self._config, self._target, self._claimed.epoch
         keys = _distinct(pa.concat_tables(some))

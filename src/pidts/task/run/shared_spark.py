@@ -3,8 +3,8 @@
 When the last part has given the session back, the session and its JVM end: an idle Spark costs more memory than the
 rest of a task.
 
-When a JVM is killed, the streams of all parts end. Each part notices this by itself, and the first part that notices it
-creates another session. Another part still has the old session until it notices this, and must not end the new session.
+When a JVM is killed, the streams of all parts end, but the parts notice it at different times. The first one creates
+another session. A part that still has the dead session must not end the new one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SharedSpark:
             return self._session
 
     def give_back(self, user: str) -> None:
-        """Notes that the part needs no session now. When no part needs it, the session ends."""
+        """Notes that the part needs no session now. Ends the session if no other part needs it."""
         with self._lock:
             self._users.discard(user)
             session = self._session
@@ -62,11 +62,9 @@ class SharedSpark:
 
     @contextmanager
     def losing_is_transient(self, used: Callable[[], Session | None]) -> Iterator[None]:
-        """Raises `spark-died` in place of any error of Spark's if the JVM was killed; PiDTS's own errors are unchanged.
+        """If the JVM was killed, raises `spark-died` in place of an error of Spark, so that another attempt begins.
 
-        The next attempt gets another session.
-
-        `used` returns the session of the calls, if there was one.
+        PiDTS's own errors are unchanged. `used` returns the session that was used; None if none was.
         """
         try:
             yield

@@ -1,10 +1,10 @@
 """Begins a task: at the target's checkpoint, or for the first time.
 
-The first start reads every table's structure while the source is in use, and needs the structures *at the position
-where the log begins*; see `read_structures`. Later starts may have to change the target's records of the task, because
-tables join it, leave it, or are copied again; see `table_set`.
+The first start reads every table's structure while the source is in use. It needs the structures *at the position where
+the log begins*; see `read_structures`. Later starts may have to change the target's records of the task, because tables
+join it, leave it, or are copied again; see `table_set`.
 
-Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. If that row
+Crash points of the first start: it creates tables and saves structures before the checkpoint's row exists. If that row
 is missing, a restart does all of this again: it compares existing tables, overwrites the structures, and removes the
 structures of tables that were dropped meanwhile. Structures and checkpoint are written under one lock. So if two runs
 make their first start together, the structures of one run are never combined with the checkpoint of the other.
@@ -87,11 +87,11 @@ class StartState:
     dialect: Dialect
     safe_until: Lsn | None
     rules: Rules
-    """The task's rules, which also know the extracted columns in the keys of target tables."""
+    """The task's rules, with the extracted columns that are in the keys of target tables."""
     joined: tuple[TableName, ...] = ()
     """Tables that joined the task at this start."""
     notes: tuple[str, ...] = ()
-    """Notes on tables that this start has changed."""
+    """Texts for the user about tables that this start has changed."""
 
 
 def begin_task(
@@ -110,12 +110,13 @@ def begin_task(
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
-    `on_claim` receives the epoch just before the claim is committed: the claim may be committed although its answer is
-    lost, and the start may fail after the claim. Tables of `other_parts` may share target tables with this part.
-    `epoch` is the epoch of this run's last claim: a run does not take the task back from a run that has replaced it.
-    `has_begun`: an earlier attempt of this run has begun the task, so it has a checkpoint unless somebody has deleted
-    it. If the source cannot be reached, `source` is the error, and only a task that has begun continues, with the
-    relay's log. `show_step` receives what the start waits for.
+    - `source`: if the source cannot be reached, the error. A task that has begun then continues with the relay's log.
+    - `other_parts`: their tables may share target tables with this part.
+    - `on_claim` receives the epoch just before the claim is committed. Otherwise the caller would not know the epoch if
+      the answer to the COMMIT is lost, or if the start fails after the claim.
+    - `epoch`: the epoch of this run's last claim. If another run has claimed the task since, this function raises.
+    - `show_step` receives a text about what the start waits for.
+    - `has_begun`: an earlier attempt of this run has begun the task. A missing checkpoint was then deleted.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
@@ -153,8 +154,7 @@ def begin_task(
         if (note := _note_without_checkpoint(config, target, wanted.resync)) is not None:
             table_set.notes.append(note)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim, wanted.resync)
-    # This check is made after the claim: a cutover that records its end later also claims the task later, and fences
-    # this run.
+    # A cutover that writes its record after this check also claims the task after it, so this run can write no more.
     demand_not_cut_over(target, config)
     checkpoints = table_set.settle(claimed) if stored else claimed
     config.zones.owners.moved(target.meta.range_owners.read())  # raises if the file contradicts the records
@@ -162,8 +162,8 @@ def begin_task(
     record_source(config, source, target, merges=begins_merging(config, target, checkpoints))
     if not await_opposite(config, target, checkpoints, stop, show_step):
         raise StartStopped
-    # The structures are read after the claim: until then, another run may commit a schema change and move the
-    # checkpoint past it.
+    # The structures are read after the claim: until then, another run may run a schema change and commit a checkpoint
+    # after it.
     structures = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
     # If two tasks start for the first time together, at least one task finds the other task's note here.
     demand(circle_findings(config, source, target, structures), config.ignored_checks)
@@ -184,11 +184,10 @@ def _resume_without_source(
     other_parts: Sequence[TaskConfig],
     on_claim: Callable[[int], None],
 ) -> StartState:
-    """Begins an attempt without the source, which does not answer: the task continues with the log in the relay.
+    """Begins an attempt while the source does not answer: the task continues with the log in the relay.
 
-    Raises `absence`, the error of the source, if the start cannot do without the source.
-
-    Tables join the task when the source is back. The attempt then ends, and another one begins with the source.
+    Raises `absence`, the error of the source, if this start needs the source. When the source is back, the attempt
+    ends, and another one begins, in which tables can join.
     """
     source_id = config.source.source_id
     if not stored or wanted != StartRequest():
@@ -254,10 +253,10 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
 
 
 def _note_without_checkpoint(config: TaskConfig, target: TargetSession, resync: Patterns) -> str | None:
-    """Returns a note if an incremental task may have run before, and its checkpoint was deleted; None otherwise.
+    """Returns a note if the checkpoint of an incremental task seems to be deleted; None otherwise.
 
-    Raises if the user has asked to copy tables again: the task would copy nothing, and begin at the present end of the
-    log.
+    Raises if the user has asked to copy tables again: an incremental task would copy nothing, and begin at the present
+    end of the log.
     """
     if config.mode != "incremental" or config.is_between_zones:  # `pidts zones return` deletes checkpoints of zones
         return None
@@ -292,7 +291,7 @@ def _first_start(
     given = config.source.start if config.mode == "incremental" else None
     read = read_at_start(config, source, reader)
     copies = config.mode != "incremental"
-    # Existing rows that the source does not have would be removed, so a table with such rows is refused here, too.
+    # The copy would remove rows that only the target has. So a table with rows is refused.
     fits = _fits(config, target, read.structures, other_parts, resync, copies=copies)
     if any(fit.problem for fit in fits):
         # The task may have begun with another source meanwhile. Then the existing rows may be that source's rows.
@@ -303,9 +302,10 @@ def _first_start(
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
-    # The lock is needed for two reasons. Several sources write the same records. And two runs may start a new source at
-    # the same time: the second run waits until the checkpoint exists. Otherwise its structures would be combined with
-    # the first run's checkpoint.
+    # The lock is needed for two reasons:
+    # - Several sources write the same records.
+    # - Two runs may start a new source at the same time. Without the lock, the second run's structures could be
+    #   combined with the first run's checkpoint. With it, the second run finds this checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
         return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=on_claim)
@@ -366,7 +366,7 @@ def _fits(
 ) -> list[TableFit]:
     """Returns, for each table at a first start, whether its target table fits.
 
-    If somebody has deleted the task's checkpoint, tables of `resync` may have rows on the target.
+    If somebody has deleted the task's checkpoint, tables that `resync` selects may have rows on the target.
     """
     others = shards_of_other_sources(target, other_parts, config.rules, structures, asks=True)
     may_have_rows = config.zones.both_have_rows or may_find_rows(config, target)
@@ -380,8 +380,8 @@ def _fits(
         other_shards=others,
     )
     if not may_have_rows:
-        # A zone that returns gets exactly its seed's rows (`removes_extra_rows`). The zone also has records of other
-        # tasks that write to it, and extra rows would stay because of these records.
+        # Not for a zone that returns: it must get exactly its seed's rows (`removes_extra_rows`), but other tasks that
+        # write to the zone have records there. Because of these records, extra rows would stay.
         fits = rule_changes.with_other_writers(config, target, fits)
     fits = fits_between_zones(config, fits) if copies else fits
     own = own_shards(config.rules, structures.values(), begun=False)
@@ -413,7 +413,8 @@ def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) 
         raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
     own = config.source.source_id
     inorder = sorted(members, key=lambda one: (one.source or own, one.table.name))
-    # MySQL and MariaDB describe the same structure in different ways, and one description fits the target better.
+    # MySQL and MariaDB describe the same structure in different ways. The description is taken that loses least on
+    # the target.
     first = {one.source: one for one in reversed(inorder)}.values()
     like = min(
         reversed(first), key=lambda one: len(target.schema.create_statements(one.target_table).notes)

@@ -1,15 +1,15 @@
 """Changes the tables of a task: tables join it, leave it, or are copied again.
 
 All changes are made at the start of a run or of another attempt, in one transaction of the target: the structures, and
-the copy's state in every worker's checkpoint. The transaction first locks the checkpoints and checks their epoch, so a
-run that was taken over changes nothing.
+the copy's state in every worker's checkpoint. The transaction first locks the checkpoints and checks their epoch. So a
+run that another run has replaced changes nothing.
 
-**A table joins** if the rules select it, the source has it, and its structure is not recorded. The exception is a table
-that the log after the checkpoint creates, or makes by renaming a table of the task: the task gets this table from the
-log. The table's structure is read at a place `since` (see `read_structures`). The task ignores its changes up to
-`since` and carries all later ones, and its rows are copied like those of any table. If an unrecorded table takes the
-name of a recorded table, the table with this name joins anew. Between zones a table with rows on the target does not
-join: a copy would overwrite or remove them.
+**A table joins** if the rules select it, the source has it, and its structure is not recorded. There is one exception:
+if the log after the checkpoint creates the table, or makes it by renaming a table of the task, the task gets the table
+from the log. The structure of a joining table is read at a place `since` (see `read_structures`). The task ignores the
+table's changes up to `since`, carries all later ones, and copies the table's rows. If an unrecorded table takes the
+name of a recorded table, the table with this name joins anew. Between zones, a table with rows on the target does not
+join: a copy would overwrite or remove these rows.
 
 **A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
 changes are left out. So when the rules select it again, it is copied. If it then has rows on the target, it is refused,
@@ -18,20 +18,22 @@ unless `resync` names the table.
 **A table is copied again** (`resync`) while it stays in the task: its changes and schema changes are applied as before,
 and its rows are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position.
 
-A table to copy again may be halted because the target refuses its rows. Then the log that has these rows is skipped:
+A table to copy again may be halted because the target refuses its rows. Then the log that has these rows is skipped. In
+these cases, the table joins anew after the skipped log:
 
-- If the log has no later schema change of the table, the table joins anew, after this log.
-- Otherwise the table stays before its next schema change (`SchemaChangesAhead`). Its changes up to this schema change
-  are skipped (`CopyState.since`), the schema change is run like any other, and the rows are copied when the table has
-  caught up. If the table joined anew, its schema change would also be skipped, and the target's table would keep its
-  former columns and keys.
-- The table joins anew nevertheless if the target's table is missing, or does not fit the structure before the schema
-  change. It also joins anew if it was altered by a statement that is not in the log. Then the log's rows do not fit the
-  recorded structure, whatever statement comes later.
+- The log has no later schema change of the table.
+- The target's table is missing, or does not fit the structure before the next schema change.
+- A statement that is not in the log has altered the table. Then the log's rows do not fit the recorded structure,
+  whatever statement comes later.
+
+Otherwise the table stays before its next schema change (`SchemaChangesAhead`). Its changes up to this schema change are
+skipped (`CopyState.since`), the schema change is run like any other, and the rows are copied when the table has caught
+up. If the table joined anew, its schema change would also be skipped, and the target's table would keep its former
+columns and keys.
 
 In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next schema
-change, or up to the present end of the log, are skipped. An incremental task refuses a table that was altered by a
-statement that is not in the log (`check`), since it would halt again.
+change, or up to the present end of the log, are skipped. If a statement that is not in the log has altered the table,
+the task refuses to copy it again (`check`), since the table would halt again.
 
 Crash points:
 
@@ -40,14 +42,14 @@ Crash points:
    this again. If a table was changed on the source meanwhile, the target's table may not fit any more. Then the start
    is refused until somebody drops the empty table.
 3. After the COMMIT: the tables are recorded, and are copied like any others.
-4. A new position is taken in this order. The fit of the tables is checked. The task is claimed. The relay is emptied if
-   it cannot continue. Structures are read after the relay's new beginning. COMMIT. Between the emptying and the COMMIT,
+4. When a new position is taken, the order is: check whether the tables fit; claim the task; empty the relay if it
+   cannot continue; read the structures after the relay's new beginning; COMMIT. Between the emptying and the COMMIT,
    the checkpoint is before the relay's beginning: the next start reports that the log is lost (`relay-purged`), and
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
-5. A table stays before its next schema change, or, in an incremental task, before the end of the log. Before the
-   COMMIT, it is still halted. After the COMMIT, the checkpoint records the table's place, the state of its new copy,
-   and `since`: every later start skips the same changes. A start that is asked for another copy skips them, too,
-   whether or not the halt is still recorded: `since` never becomes earlier.
+5. When a table stays before its next schema change, or, in an incremental task, skips changes up to the end of the log:
+   before the COMMIT, the table is still halted. After the COMMIT, the checkpoint records the table's place, the state
+   of its new copy, and `since`. So every later start skips the same changes. If a later start is asked for another
+   copy, it skips them, too, even if the halt is no longer recorded: `since` never becomes earlier.
 """
 
 from __future__ import annotations
@@ -104,18 +106,18 @@ from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, f
 _log = structlog.get_logger(__name__)
 
 _ALTERED = frozenset({"changed-outside-log"})
-"""Codes of halts at which the recorded structure is not the one of the log's rows."""
+"""Codes of halts that mean: the log's rows do not have the recorded structure."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """The work of a start, in addition to continuing from the checkpoint."""
+    """What a start has to do before it continues from the checkpoint."""
 
     resync: Patterns = None
     unknown: frozenset[str] = frozenset()
-    """The tables whose rows the last attempt could not read in the log."""
+    """The tables of the log whose structure the last attempt did not know."""
     renames: bool = False
-    """Whether the log did not fit the tables that are known, perhaps because a table has joined under another name."""
+    """Whether the log did not fit the known tables. A table may have got another name before it joined."""
     lost: LogLoss | None = None
     """The loss of log that the last attempt has found; None if it has found none."""
     rewind: RewindPoint | None = None
@@ -131,14 +133,14 @@ class _Change:
     """The shadows of tables that join in the middle of an online schema change."""
     copy: dict[TableName, CopyState | None] = field(default_factory=dict)
     moved: set[TableName] = field(default_factory=set)
-    """Tables that do not stay at an earlier Lsn any more."""
+    """Tables that no longer stay at an earlier Lsn."""
     shared: dict[TableName, Table] = field(default_factory=dict)
     """Target tables that have become merged tables, or that keep the rows of a table that leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChangesAhead:
-    """The schema changes of one table that the log has after the table's place, and that were not run yet."""
+    """The schema changes of one table that are after its place in the log and were not run yet."""
 
     since: Lsn
     """The place directly before the first statement."""
@@ -172,9 +174,9 @@ class TableSet:
         self._ahead: dict[TableName, SchemaChangesAhead] = {}
         """The schema changes ahead of the tables whose refused rows are skipped."""
         self._skipped: dict[TableName, Lsn] = {}
-        """The places up to which changes of tables that stay in the task are skipped."""
+        """For each table that does not join anew: the place up to which its changes are skipped."""
         self._continued: dict[TableName, Table | None] = {}
-        """Tables that continue after a skipped part of the log, each with its target table, if this is known."""
+        """Tables that continue after a skipped part of the log, each with its target table; None if it is unknown."""
         self.notes: list[str] = []
         self._unseen: Sequence[TableName] = ()
         """Tables of the log that the account does not see on the source."""
@@ -185,7 +187,7 @@ class TableSet:
         return self._loss is not None
 
     def check(self, stored: list[Checkpoint]) -> None:
-        """Refuses requests that cannot succeed. This is called before the claim, while another run may still work."""
+        """Refuses requests that cannot succeed. It is called before the claim, so another run may still be working."""
         wanted = self._wanted
         if wanted.rewind is not None:
             demand_sent(self._config, self._source, stored, wanted.rewind)
@@ -211,7 +213,7 @@ class TableSet:
         self._loss = loss
 
     def _demand_recorded_structures(self) -> None:
-        """Raises if a table to copy again has not kept its recorded structure, and the task cannot read the new one."""
+        """Raises if a table to copy again no longer has its recorded structure, and the task is incremental."""
         altered = sorted(self._refused()[1]) if self._config.mode == "incremental" else []
         if altered:
             option = f" --resync {shlex.quote(','.join(map(str, altered)))}"
@@ -321,7 +323,7 @@ class TableSet:
     def _warn_of_unseen(self, gone: set[TableName], pending: Sequence[tuple[Lsn, Statement]]) -> None:
         """Warns of tables whose changes are skipped although no statement in the log removes the tables.
 
-        The source shows an account only the tables that the account may read.
+        Such a table may exist: the source shows an account only the tables that the account may read.
         """
         self._unseen = sorted(gone - removed_by(pending, gone))
         for name in self._unseen:
@@ -344,13 +346,12 @@ class TableSet:
             journal = self._target.meta.journal.read(task, source_id, transaction.lsn)
             if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
                 for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
-                    # If the shadow of a table takes the table's name, the table continues. By its name alone, the
-                    # shadow would look like another table.
+                    # At the end of an online schema change, the shadow takes the table's name. It is not another table.
                     if (rest := online.split(statement).rest) is not None:
                         yield transaction.lsn, rest
 
     def _refused(self) -> tuple[set[TableName], set[TableName]]:
-        """Returns two sets of tables to copy again, which are halted, but not at a statement.
+        """Returns two sets of tables to copy again that are halted because of their rows.
 
         The target has refused rows of the tables in the first set. A statement that is not in the log has altered the
         tables in the second set.
@@ -391,7 +392,7 @@ class TableSet:
         return end, found
 
     def _staying(self, known: Mapping[TableName, Table]) -> set[TableName]:
-        """Returns the tables that stay before their next schema change: the target's table fits their structure."""
+        """Returns the tables that stay before their next schema change, because the target's table fits them."""
         tables = {name: known[name] for name in self._ahead if name in known}
         fits = self._fits(tables, known) if tables else []
         return {fit.name for fit in fits if not fit.problem and not fit.missing}
@@ -415,13 +416,13 @@ class TableSet:
     def _rewind(
         self, change: _Change, known: Mapping[TableName, Table], state: PlanState, claimed: Sequence[Checkpoint]
     ) -> None:
-        """Copies the rows again that the log has changed since a past place (`pidts.task.run.rewind`)."""
+        """Requests new copies of the rows that the log has changed since a past place (`pidts.task.run.rewind`)."""
         point = self._wanted.rewind
         if point is None:
             return
         config, reader = self._config, self._reader
         rewind = Rewind(config, self._source, self._target, reader.replicator, reader.stop, claimed[0])
-        # A worker that was ahead of the others when a run ended skips the changes that it has already applied.
+        # When the last run ended, one worker may have been ahead of the others. It has applied the log up to its place.
         reached = max(one.lsn for one in claimed)
         found = rewind.record(point, reached, state, known)
         again = {name: known[name] for name in {*found.keys, *found.whole}}
@@ -431,7 +432,7 @@ class TableSet:
             if fit.missing:
                 found.whole.setdefault(fit.name, "the target does not have it")
             elif fit.name not in found.whole and begun is not None:
-                # A table in mode NEW is emptied before a change of its key.
+                # Mode NEW is not possible: if the table's key changed during the copy, the table would be emptied.
                 mode = CopyMode.ADD if fit.mode is CopyMode.NEW else fit.mode
                 change.copy[fit.name] = replace(begun, mode=mode, phase=Phase.REREAD, estimate=0, sends_again=True)
         found.forget_keys_of_whole_tables()
@@ -451,7 +452,7 @@ class TableSet:
         demand_fit(fits)
         create_missing(self._target, self._config.name, fits, before_copy=True)
         for name, begun in copy_states(self._source, meant, {fit.name: fit.mode for fit in fits}).items():
-            # A copy that is not complete yet may have skipped changes. They stay skipped.
+            # The former copy of the table may have skipped changes. They stay skipped.
             places = [state.copy[name].since if name in state.copy else None]
             places.append(self._skipped.get(name))
             since = max((place for place in places if place is not None), default=None)
@@ -545,7 +546,7 @@ class TableSet:
     def _commit(self, claimed: tuple[Checkpoint, ...], change: _Change, lsn: Lsn) -> tuple[Checkpoint, ...]:
         online, shadows = online_of(self._config.allow), None
         if self.joined:
-            # Records of online schema changes of a joining table belong to the skipped part of the log.
+            # The known shadows of a joining table belong to the skipped part of the log, so they are dropped.
             known = self._target.meta.shadows.load(self._config.name, self._config.source.source_id)
             kept = {name: one for name, one in known.items() if {*self.joined}.isdisjoint(online.reals(name) or ())}
             shadows = {**kept, **change.shadows}
@@ -633,8 +634,8 @@ def _with_changes_ahead(fit: TableFit, ahead: SchemaChangesAhead | None) -> Tabl
 def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[TableFit]) -> None:
     """Halts if a table that joins has rows in the target's zone, since a copy would overwrite or remove them.
 
-    A table of the task may join anew because another table has taken its name. For example, if the task carries only
-    `shop`, no statement gives the structure of `shop.t` after
+    This happens, for example, if the task carries only `shop`, and another table takes the name of a table. The log
+    then does not give the structure of `shop.t`, so it joins anew:
 
         RENAME TABLE shop.t TO old.t, new.t TO shop.t
     """
@@ -657,7 +658,7 @@ def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved:
     state = PlanState.from_checkpoint(row.lsn, row.copy)
     begun = state.joined({name: one for name, one in copy.items() if one is not None})
     left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}
-    # A waiting table that is copied again still waits, since the schema change for which it waits has not been made.
+    # A waiting table that is copied again still waits, since its schema change was not run yet.
     begun, place = replace(begun, copy=left, held=_held(state, moved)), copied_at(row.copy)
     place = place and replace(place, held=_held(place, moved))
     return replace(row, copy=begun.copy_json(run_of(row.copy), dealing_of(row.copy), place))
@@ -668,6 +669,6 @@ def _held(state: PlanState, moved: Collection[TableName]) -> tuple[HeldTables, .
 
 
 def _named(text: str, there: Iterable[TableName]) -> TableName:
-    """Returns the table that an error names."""
+    """Returns the table with this text as its name, even if the source does not have it."""
     schema, _, name = text.partition(".")
     return next((one for one in there if str(one) == text), TableName(schema, name))

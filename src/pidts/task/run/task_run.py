@@ -1,9 +1,9 @@
 """One run of a task: the prechecks, then all its parts at the same time, in one process with one Spark session.
 
-A part is one source. It has its own replicator. In its own thread it makes attempts, each from the target's checkpoint,
-as long as another attempt may help. An error of one source does not delay the other sources. An error that ends one
-part for good ends the run. The other parts then stop at the end of a transaction, as they do when the user stops the
-run.
+A part is one source, with its own replicator and its own thread. The thread makes attempts, each from the target's
+checkpoint, as long as another attempt may help. An error of one source does not delay the other sources. If a part
+cannot continue at all, its error ends the run. The other parts then stop at the end of a transaction, as they do when
+the user stops the run.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ from pidts.task.threads_per_source import side_by_side
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SPARK_FAILURES = 5
-"""After this number of successive failures of Spark, without a completed job, the run ends.
-
-For servers, a run waits without end.
+"""After more than this number of successive failures of Spark, without a completed job, the run ends. (For a server, it
+waits without end.)
 """
 
 
@@ -64,14 +63,12 @@ def run_task(
 ) -> Progress:
     """Runs a task until it is stopped.
 
-    With `until_synced`, the run ends when the target has all changes that the sources had at the start.
-
-    `receives`: this machine receives the log, by a replicator or from the relay server that the task file names.
-    Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the replicators;
-    without it, each replicator is a new program.
-
-    `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables. `rewind` is
-    the place or the time after which the log is sent again (`pidts.task.run.rewind`); empty: nothing is sent again.
+    - `until_synced`: the run ends when the target has all changes that the sources had at the start.
+    - `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
+    - `rewind` is the place or the time after which the log is sent again (`pidts.task.run.rewind`); empty: none is.
+    - `receives`: this machine receives the log, from the source or from the relay server that the task file names.
+      Otherwise another machine writes the relay, on a file system that both share.
+    - `replicators` forks the replicators. Without it, each replicator is a new program.
 
     The run waits for a server that does not answer at the start, even if the task has never begun. A lost connection, a
     dead worker or a dead query does not end the run: the next attempt begins at the target's checkpoint. If the target
@@ -172,14 +169,13 @@ def _carry_on(
     rewind: RewindPoint | None,
     until_synced: bool,
 ) -> None:
-    """Runs one part, one attempt after another."""
     pause, spark_failures, log = _FIRST_PAUSE, 0, PauseLog(config.source.source_id)
     run = Attempts(config, replicator, scratch, tracker, shared, stop, resync, rewind)
     try:
         while True:
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
-                # Each attempt may give a reason for another attempt at once; a stop must still end the loop.
+                # An attempt may end because another one has to follow at once. A stop must still end the loop.
                 with advised_for_channel(config):
                     if run.attempt(until_synced=until_synced) or stop.is_set():
                         break
@@ -188,7 +184,7 @@ def _carry_on(
             except Transient as error:
                 progress = tracker.batches > batches
                 pause = _FIRST_PAUSE if progress else min(pause * 2, _LONGEST_PAUSE)
-                # Only completed jobs show that Spark works, not batches that the driver applies itself.
+                # The driver applies batches without Spark. So only completed jobs show that Spark works.
                 spark_failures = 0 if run.spark_jobs > spark_jobs else spark_failures
                 spark_failures += error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:

@@ -22,7 +22,7 @@ from pidts.task.operate.stage_report import StageReport, with_silent_target
 
 _RATE_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.25
-"""Batches that end within such an interval are counted together, since there can be hundreds of them a second."""
+"""Batches that end within one interval are counted together, since hundreds of batches can end in a second."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
 """The largest number of target tables whose changes are reported separately."""
@@ -31,7 +31,7 @@ _UNREACHABLE = "target-unreachable"
 
 @dataclass(slots=True)
 class _Interval:
-    """The changes of the batches that ended in one interval: all of them, and those of each target table."""
+    """The number of changes in the batches of one interval: in total, and by target table."""
 
     began: float
     total: int = 0
@@ -39,7 +39,7 @@ class _Interval:
 
 
 class Tracker:
-    """The progress of one source: the stream's thread writes it, the task's thread reads it."""
+    """The progress of one source."""
 
     def __init__(
         self,
@@ -71,18 +71,18 @@ class Tracker:
         self._caught_up_at = 0.0
         """The target has had all changes up to this time; 0 if no such time is known."""
         self._delay = 0.0
-        """The delay of the last transactions."""
         self._stage_report: StageReport | None = None
         """The latest measurement of the stages from source to target."""
         self._copy = CopyProgress()
         self._note, self._note_until = "", 0.0
         self._cutover = ""
         self._pause: Pause | None = None
-        """The pause after the last attempt. It stays until a batch is committed, which shows that the cause is over."""
+        """The pause after the last attempt. It stays until a batch is committed or the target has caught up."""
         self._silent_since = 0.0
-        """The time of the target's first failure to answer, in seconds since 1970; 0 while it answers."""
+        """When the target first failed to answer, in seconds since 1970; 0 while it answers."""
         self._is_unreachable = False
-        """Whether a connection to the target has failed since then. A lost connection alone proves little."""
+        """Whether a new connection to the target has failed since then. That an open connection was lost proves little.
+        """
         self._lack: ReceiveProblem | None = None
         """The reason why the source's log is not received; None if it is received."""
         self._has_connected = True
@@ -152,11 +152,12 @@ class Tracker:
     ) -> None:
         """Reports the current progress.
 
-        `only_waiting`: whether the target lacks only changes of waiting tables, which have a lag of their own.
-        `waits_since` is the commit time of the first transaction that the target lacks; None: as reported before. So a
-        source without changes for an hour does not cause a lag of an hour. `delay` is the time from commit on the
-        source to COMMIT on the target for the last transactions; or, if larger, how long log has been missing from the
-        relay. `report` returns the report of the stages for a given lag and rate.
+        - `only_waiting`: the target lacks only changes of waiting tables, which have a lag of their own.
+        - `waits_since`: the commit time of the first transaction that the target lacks; None: as reported before. The
+          lag counts from this time. So a source without changes for an hour does not cause a lag of an hour.
+        - `delay`: the time from COMMIT on the source to COMMIT on the target, for the last transactions. Or, if this is
+          larger, the time since which the relay has lacked log.
+        - `report` returns the report of the stages for a given lag and rate.
         """
         self._delay = delay
         if waits_since is not None:
@@ -186,13 +187,13 @@ class Tracker:
         self._note, self._note_until = text, self._clock() + _NOTE_SECONDS
 
     def being_cut_over(self, text: str) -> None:
-        """Notes the state of a cutover that is under way; empty if there is none."""
+        """Notes the state of a cutover that is under way; an empty text if there is none."""
         self._cutover = f"the task {text}" if text else ""
 
     def target_seen(self, failure: PidtsError | None) -> None:
-        """Notes whether the target answers, as its last error shows it; None: it has answered without an error.
+        """Notes whether the target answers, by its last error; None: it has answered without an error.
 
-        A target without a free connection answers. Other errors may be those of a source, or prove nothing.
+        A target that has no free connection does answer. Other errors may come from a source, or prove nothing.
         """
         if failure is None or failure.code == NO_CONNECTION:
             self._silent_since, self._is_unreachable = 0.0, False
@@ -208,7 +209,7 @@ class Tracker:
         self.show("paused")
 
     def begins(self) -> None:
-        """Reports that the servers are being checked, even after the run has waited for them."""
+        """Reports that the servers are being checked. Earlier pauses are over."""
         self._pause, self._lack = None, None
         self.show("starting", message="step 1 of 3: checking the servers")
 
@@ -232,7 +233,7 @@ class Tracker:
         self._held_tables, self._held_since = tables, since
 
     def catalog_lag(self, seconds: float) -> None:
-        """Notes by how much the catalog of a server is behind the warehouse."""
+        """Notes the lag of a server's catalog after the warehouse."""
         self._catalog_lag = seconds
 
     def locked(self, rows: Mapping[TableName, int]) -> None:
@@ -314,11 +315,15 @@ class Tracker:
     def _lag(self, *, caught_up: bool) -> float | None:
         """Returns the lag in seconds; None if it is not known.
 
-        While the source's log is not received, the lag counts from the moment when this began: the source may have had
-        changes since. The lag is not known while a copy is not done and this run has applied no change: the target
-        lacks rows of any age. If the target has the whole relay, the lag is not known either until the replicator has
-        been connected to the source: the source may have changes of any age. While the run is paused, the lag counts
-        from the oldest change that the target is known to lack, or else from the last time at which it had all changes.
+        The lag is not known in two cases:
+
+        - A copy is not done, and this run has committed no batch: the target lacks rows of any age.
+        - The target has the whole relay, but the replicator has not been connected to the source yet: the source may
+          have changes of any age.
+
+        If the target has the whole relay, but log is no longer received, the lag counts from the moment when this
+        began: the source may have had changes since. If the target lacks changes, the lag counts from the oldest change
+        that it is known to lack; if none is known, from the last time at which it had all changes.
         """
         if not self._batches and self._copy.is_copying:
             return None
@@ -343,7 +348,7 @@ class Tracker:
 
 
 class CombinedProgress:
-    """Receives the progress of each part of a task from the part's thread, and passes on the progress of the task."""
+    """Receives the progress of each part from the part's thread, and passes on the progress of the whole task."""
 
     def __init__(self, on_progress: Callable[[Progress], None]) -> None:
         self._on_progress = on_progress
@@ -382,7 +387,6 @@ def combined(parts: Sequence[Progress]) -> Progress:
 
 
 def _changed(parts: Sequence[Progress]) -> tuple[TableChanges, ...]:
-    """Adds up the changes of several sources to each target table."""
     found: dict[str, TableChanges] = {}
     for one in (one for part in parts for one in part.changed):
         before = found.get(one.name, TableChanges(one.name))
@@ -395,11 +399,7 @@ def _source(part: Progress) -> str:
 
 
 def _message(parts: Sequence[Progress]) -> str:
-    """Returns one text with the messages of all sources' parts.
-
-    If all parts have the same message, the text contains it once. Otherwise the name of the source precedes each
-    message.
-    """
+    """Returns the messages of all parts in one text. Messages that differ follow the names of their sources."""
     said = {part.message for part in parts}
     if len(said) == 1:
         return parts[0].message

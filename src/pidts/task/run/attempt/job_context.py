@@ -1,4 +1,4 @@
-"""Puts the task file's values and the state of a start together into the context of an attempt's batches."""
+"""Makes the context of an attempt's batches, from the task file's values and the state of the start."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def job_context(
     has_locks: bool,
     shares_tables: bool,
 ) -> JobContext:
-    """Returns the context in which an attempt carries out batches.
+    """Returns the context of an attempt's batches.
 
-    `shares_tables` says whether the task has several sources, so that other parts may write to the same target tables.
+    `shares_tables`: the task has several sources, so other parts may write to the same target tables.
     """
     writers = 1 if config.target.is_datacenter else config.workers
     epoch = begun.checkpoints[0].epoch
@@ -64,5 +64,5 @@ def job_context(
 
 
 def staging_folder(config: TaskConfig) -> Path:
-    """Returns the folder of the rows that the copy has read and not loaded, of all attempts of this part."""
+    """Returns the folder for rows that the copy has read and not loaded. All attempts of this part share it."""
     return config.relay / config.source.source_id / "chunks" / config.name

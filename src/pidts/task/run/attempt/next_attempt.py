@@ -1,7 +1,7 @@
-"""Decides what the next attempt has to do besides going on, and which errors this can resolve.
+"""Decides which extra work the next attempt does before it continues, and which errors this work can resolve.
 
-The next attempt may let tables join, take a new position in the log, or copy tables again. It forgets these requests
-when it has recorded them on the target.
+The next attempt may let tables join, take a new position in the log, or copy tables again. When it has recorded this
+work on the target, the request is forgotten.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ _UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
 
 
 class NextAttempt:
-    """The requests to the next attempt of one part, and the errors that earlier attempts have tried to resolve."""
+    """The request to the next attempt of one part, and the errors that earlier attempts have tried to resolve."""
 
     def __init__(self, resync: Patterns, rewind: RewindPoint | None = None) -> None:
         self.request = StartRequest(resync, rewind=rewind)
         self._starts_over = resync == ()
         """Whether the task may begin at a new position if the log is lost."""
         self._asked: Halted | None = None
-        """The error that the next attempt resolves by adding tables to the task."""
+        """The error that the next attempt tries to resolve by adding tables to the task."""
         self._answered: set[tuple[str, str, str]] = set()
-        """The errors for which earlier attempts have let tables join, each with its code, table and position."""
+        """The errors because of which tables have joined: the code, table and position of each."""
         self._copied_for: set[Lsn] = set()
         """Schema changes for which this run has copied tables again."""
         self._replaces: Halt | None = None
-        """The schema change for which the next attempt records a ddl command, after it has recorded the copy."""
+        """A schema change whose tables the next attempt copies again. After it has recorded the copy, it records a ddl
+        command that replaces the statement of this schema change.
+        """
 
     def is_final(self, error: Halted, config: TaskConfig) -> bool:
-        """Whether the error cannot be resolved by a table that joins."""
+        """Whether letting a table join cannot resolve the error."""
         may_join = error.code in _UNKNOWN and error.where.table and config.mode != "incremental"
         return not may_join or _place(error) in self._answered
 
@@ -64,9 +66,9 @@ class NextAttempt:
         _log.info("the log names a table that the task does not know", code=error.code, table=error.where.table)
 
     def takes_new_position(self, error: Halted) -> bool:
-        """Requests a new position if the error says that the log is lost, and the user has asked for a new copy.
+        """Requests a new position in the log, if the log is lost and the user has asked to copy all tables again.
 
-        Returns whether the position was requested: this happens once in a run.
+        Returns whether it has requested one. It does so at most once in a run.
         """
         if not (self._starts_over and loses_log(error)):
             return False
@@ -86,17 +88,17 @@ class NextAttempt:
             and halt.lsn not in self._copied_for
             and bool(halt.tables)
             and not any(config.rules.routes.may_merge(name) or _PATTERN.search(str(name)) for name in halt.tables)
-            # A copy would not wait until an operator has resolved locks, and an operator could resolve a lock during
-            # the copy.
+            # A copy would not wait until an operator has resolved the locks of rows. The operator could then resolve a
+            # lock in the middle of the copy.
             and not has_locked_rows(config, halt.tables)
         )
 
     def copy_again(self, halt: Halt) -> None:
         """Requests that the tables of a schema change are copied again.
 
-        A ddl command then replaces the schema change by statements that create its columns. The copy is recorded before
-        the ddl command, so the schema change is found again after a crash between the two. The copy cannot end before
-        the schema change, because all copied rows are read after it.
+        A ddl command then replaces the schema change by statements that create its columns. The copy is recorded first.
+        So after a crash between the two records, the next run finds the schema change again. The copy cannot end before
+        the schema change is run: all copied rows are read after its place in the log.
         """
         self._copied_for.add(halt.lsn)
         self._replaces = halt
@@ -108,14 +110,14 @@ class NextAttempt:
     def note_start(self, begun: StartState) -> None:
         """Forgets the request, since the start has recorded its work on the target.
 
-        The request may have been made to resolve an error by tables that join. If none has joined, raises this error.
+        If the request was to resolve an error by letting tables join, and no table has joined, raises that error.
         """
         asked, self._asked, self.request = self._asked, None, StartRequest()
         if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
             raise asked
 
     def replace_statement(self, target: TargetSession, config: TaskConfig) -> None:
-        """Records a ddl command with statements for the schema change whose tables are being copied again."""
+        """Records the ddl command that replaces the statement of a schema change whose tables are copied again."""
         halt = self._replaces
         if halt is None:
             return

@@ -16,7 +16,7 @@ class PauseLog:
         self._source, self._logged = source, ("", "")
 
     def paused(self, error: Transient, seconds: float, *, has_progressed: bool) -> None:
-        """Logs a pause of `seconds` if its cause is another one than before, or if a batch was committed since."""
+        """Logs the pause, unless it has the same cause as the last one and no batch was committed in between."""
         cause = _cause(error)
         if has_progressed or cause != self._logged:
             _log.warning(
@@ -30,10 +30,10 @@ class PauseLog:
 
 
 def _cause(error: BaseException) -> tuple[str, str]:
-    """Returns the code and the text of the error that was repeated.
+    """Returns the code and the text of an error, without the number of tries.
 
-    The error of a commit that was tried several times has the number of attempts in its text, and was raised from the
-    error of the last of them.
+    If a commit was tried several times, its error names the number of tries, and has the last try's error as its
+    `__cause__`. With the number, equal causes would look different.
     """
     first = error.__cause__
     if isinstance(error, Transient) and isinstance(first, Transient) and first.code == error.code:

@@ -54,11 +54,14 @@ class AttemptProgress:
         self.stages = StageMeter(server.source_id, f"{server.host}:{server.port}", config.target)
 
     def close(self) -> None:
-        """Ends the measuring of the lag."""
+        """Closes the lag meter."""
         self._lag.close()
 
     def batch(self, done: BatchDone) -> None:
-        """Counts a batch that is on the target, unless it may have old changes of a table that is tried again."""
+        """Counts a batch that is on the target, unless it may have old changes of a table that is tried again.
+
+        Those changes would make the lag of all other tables look larger.
+        """
         if not self._apart.retried.may_delay_others(self._apart.halted.at_present):
             self._lag.batch(done)
 
@@ -76,7 +79,7 @@ class AttemptProgress:
         caught_up = only_halts_left or (received is not None and not catches_up and lacking is None)
         only_waiting = received is not None and lacking is None
         stage: Stage = "copy" if state.copying else "sync"
-        # Without received log, it is not known what the target lacks: what was known before stays.
+        # Before log is received, nobody knows what the target lacks. None keeps the last known time.
         waits_since = self._committed_at(lacking) if received is not None else None
         self._report(stage, stream, waits_since, caught_up=caught_up, only_waiting=only_waiting)
         return Completeness(caught_up, only_halts_left)
@@ -84,9 +87,10 @@ class AttemptProgress:
     def _waiting_and_lacking(
         self, stream: TaskStream | ChannelStream, state: PlanState, received: Lsn | None
     ) -> tuple[Mapping[TableName, Lsn], LogEntry | None]:
-        """Returns the waiting tables, with their places, and the first entry with changes that other tables lack.
+        """Returns the waiting tables, with their places, and the first log entry with changes of the other tables.
 
-        The entry is None if these tables lack no changes, or if nothing was received yet.
+        The entry is the first one that the target lacks. It is None if the target has all changes of the other tables,
+        or if nothing was received yet.
         """
         waiting = stream.waiting
         if received is None:
@@ -99,7 +103,6 @@ class AttemptProgress:
         return waiting, lacking
 
     def _note_waiting(self, stream: TaskStream | ChannelStream, waiting: Mapping[TableName, Lsn]) -> None:
-        """Notes how many tables wait, and when the source committed the oldest change that waits."""
         received = self._relay.received
         oldest = stream.oldest_waiting(self._relay, received, waiting) if received is not None else None
         self._tracker.waits(len(waiting), self._committed_at(oldest))
@@ -113,7 +116,6 @@ class AttemptProgress:
         caught_up: bool,
         only_waiting: bool,
     ) -> None:
-        """Reports the progress, with the lag and the stages that were measured."""
         delay = self._lag.delay()
 
         def report(lag: float | None, rate: float) -> StageReport:
