@@ -15,7 +15,7 @@ AlertKind = Literal[
     "halt", "lag", "log-at-risk", "not-receiving", "relay-disk", "rows-locked", "run-ended", "verify-differences"
 ]
 _KNOWN: frozenset[Stage] = frozenset({"copy", "sync", "halted", "synced"})
-"""The stages in which a run knows all conditions of a source. A run that starts does not know the halts yet."""
+"""The stages in which a run knows all conditions of a source. In other stages, it may not know the halts yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,7 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
 
 
 def is_known(key: AlertKey, progress: Progress) -> bool:
-    """Whether a snapshot would show this condition if it still lasted.
-
-    Only then may the condition's end be reported.
-    """
+    """Whether a snapshot would show this condition if it still lasted. Only then does its absence mean its end."""
     if key.kind == "verify-differences":
         return False
     sources = [one for one in progress.sources if key.source in ("", one.source)]

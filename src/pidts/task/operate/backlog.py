@@ -24,16 +24,13 @@ from pidts.schema import Dialect
 from pidts.task.config.task_file import TaskConfig
 
 _COUNT_SECONDS = 2.0
-"""The time after which counting stops, since a quick answer is worth more to an operator than an exact number."""
+"""Counting stops after this time: for an operator, a quick answer is worth more than an exact number."""
 _ALL_SECONDS = 5.0
 """The time of a count for all sources of a task. With 300 sources, two seconds for each would be ten minutes."""
 
 
 class CountingTime:
-    """Divides the time of a count among the sources of a task that are not counted yet.
-
-    The time that a source does not use is divided among the later sources.
-    """
+    """Divides the time of a count among the sources of a task. Time that one source leaves goes to the later ones."""
 
     def __init__(self, sources: int, now: Callable[[], float] = time.monotonic) -> None:
         """`now` returns the seconds of a clock that is never set back."""
@@ -60,7 +57,7 @@ class Backlog:
     since: int = 0
     """The time of the first transaction that changed the tables, in seconds since 1970 UTC; 0 if there is none."""
     is_whole: bool = True
-    """False if counting stopped early, so that there may be more transactions."""
+    """False if counting stopped early: there may be more transactions."""
 
     def plus(self, entry: LogEntry) -> Backlog:
         """Returns this backlog with one more transaction."""
@@ -88,12 +85,12 @@ class NextSchemaChange:
 
     lsn: Lsn
     position: str
-    """The place of the schema change, as a log file and a byte; empty if the relay does not know it."""
+    """The log file and byte of the schema change; empty if the relay does not know it."""
     statement: str
     further: int = 0
     """The number of schema changes of the table that follow this one in the relay."""
     is_whole: bool = True
-    """False if counting stopped early, so that more schema changes may follow."""
+    """False if counting stopped early: more schema changes may follow."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -117,13 +114,12 @@ class HeldTablesOfSource:
     is_known: bool = True
     """False if the relay is on another machine, or cannot be read."""
     since: float = 0.0
-    """The time at which the source committed the oldest change that waits, in seconds since 1970; 0 if no change waits,
-    or if the time is not known.
+    """When the source committed the oldest change that waits, in seconds since 1970; 0 if none waits or it is unknown.
     """
 
     @property
     def lag_seconds(self) -> float | None:
-        """The age of the oldest change that waits; None if no change waits, or if the age is not known."""
+        """The age of the oldest change that waits; None if no change waits or its age is not known."""
         return max(0.0, time.time() - self.since) if self.since else None
 
     def to_json(self) -> dict[str, Any]:
@@ -145,8 +141,8 @@ def backlogs(
 ) -> list[Backlog | None]:
     """Returns the backlog of each entry of `places`: tables, with the Lsn at which they stop.
 
-    A backlog is None if the relay is on another machine, or cannot be read. All backlogs are counted in one pass
-    through the index, because a target table may have hundreds of shards.
+    All backlogs are None if the relay is on another machine, or cannot be read. They are counted in one pass through
+    the index, because a target table may have hundreds of shards.
     """
     found = [Backlog() for _ in places]
     if not places:
@@ -183,11 +179,10 @@ def next_schema_changes(
     *,
     seconds: float = _COUNT_SECONDS,
 ) -> list[NextSchemaChange | None]:
-    """Returns, for each entry of `places`, the first schema change of its tables after its Lsn.
+    """Returns, for each entry of `places`, the first schema change of its tables after its Lsn; None if none is found.
 
     Schema changes that the target already has (`is_done`) are left out. Later schema changes are only counted. The
-    result of an entry is None if there is no schema change, if the search takes longer than `seconds`, or if this
-    machine cannot read the relay.
+    search ends after `seconds`. It finds nothing if this machine cannot read the relay.
     """
     found: list[NextSchemaChange | None] = [None] * len(places)
     if not places:
@@ -226,7 +221,7 @@ def next_schema_changes(
 def load_held_tables(
     target: TargetSession, config: TaskConfig, *, seconds: float = _COUNT_SECONDS
 ) -> HeldTablesOfSource:
-    """Returns the held tables of a source, as the target's checkpoints and halts show them."""
+    """Reads the target's checkpoints and halts, and returns the held tables of a source."""
     source = config.source.source_id
     rows = list(target.meta.checkpoints.read(config.name, source))
     return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else (), seconds=seconds)
@@ -241,9 +236,8 @@ def held_tables(
 ) -> HeldTablesOfSource:
     """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
-    If a table halts, at a row or at a schema change, the checkpoints do not show this until another table has passed
-    this place. Until then, only `halts` name the table. If the search for the oldest change takes longer than
-    `seconds`, its time is not known.
+    When a table halts, the checkpoints do not show this before another table has passed the place. Until then, only
+    `halts` name the table. The time of the oldest change is not known if its search takes longer than `seconds`.
     """
     tables: dict[TableName, Lsn] = {}
     copy: dict[TableName, CopyState] = {}
@@ -267,7 +261,7 @@ def held_tables(
 
 
 def task_classifier(config: TaskConfig) -> TransactionClassifier:
-    """Returns a classifier that finds in a relay the transactions with changes for the task, and asks no source."""
+    """Returns a classifier that finds a relay's transactions with changes for the task, without asking the source."""
     return TransactionClassifier(
         config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
     )
@@ -276,12 +270,10 @@ def task_classifier(config: TaskConfig) -> TransactionClassifier:
 def _oldest_change(
     config: TaskConfig, tables: Mapping[TableName, Lsn], copy: Mapping[TableName, CopyState], seconds: float
 ) -> float:
-    """Returns when the source committed the oldest change of these tables that the target lacks.
+    """Returns when the source committed the oldest change of these tables that the target lacks; 0 if none is found.
 
-    Changes before the place from which a copied table gets changes (`CopyState.since`) do not count.
-
-    Returns 0 if there is none, or if the search takes too long. The time comes from the relay, so it is the same while
-    the task runs, after a restart, and while the task does not run.
+    Changes before the place from which a copied table gets changes (`CopyState.since`) do not count. The time comes
+    from the relay, so it is the same during a run, after a restart, and while no run is active.
     """
     search, deadline = WaitingTableSearch(task_classifier(config)), time.monotonic() + seconds
     try:
@@ -302,11 +294,10 @@ def _oldest_change(
 def _held_log_bytes(
     config: TaskConfig, tables: Mapping[TableName, Lsn], changes: Collection[Lsn], applied: Lsn
 ) -> int | None:
-    """Returns the size of the log from the earliest Lsn of a waiting table on.
+    """Returns the size of the log that only waiting tables need; None if the relay cannot be read here.
 
-    The result is None if the relay is on another machine, or if it is damaged; the relay's own check reports damage.
-    Log after the checkpoint also counts, up to the first change of a table that does not wait: the checkpoint moves
-    only when there is something to apply.
+    This log begins at the earliest Lsn of a waiting table. It ends before the first change of another table after the
+    checkpoint, and not at the checkpoint: if only changes of waiting tables follow, the checkpoint does not move.
     """
     try:
         bytes_after = measure(config.relay, config.source.source_id)

@@ -25,14 +25,14 @@ _log = structlog.get_logger(__name__)
 class CatalogPublications:
     """Publishes in a separate thread until it is closed, whenever the warehouse has changed.
 
-    Each part of a run has such an object. One of these objects at a time publishes the whole warehouse.
+    Each part of a run has such an object. Each publishes the whole warehouse, but never two at the same time.
     """
 
     def __init__(self, config: TaskConfig, lock: threading.Lock, show_lag: Callable[[float], None]) -> None:
         self._config, self._lock, self._show_lag = config, lock, show_lag
         self._closed = threading.Event()
         self._cause = ""
-        """The error of the last publication, if it is logged already."""
+        """The error that was logged last; empty after a publication without an error."""
         self._is_wanted = config.target.publish_to is not None
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
         if config.target.type == "iceberg":
@@ -42,7 +42,7 @@ class CatalogPublications:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread without waiting for a publication, which may be interrupted at any point."""
+        """Ends the thread without waiting for a publication. A publication may be interrupted at any point."""
         self._closed.set()
 
     def finish(self, stop: threading.Event) -> None:
@@ -62,7 +62,6 @@ class CatalogPublications:
             stop.wait(_LOOK_SECONDS)
 
     def _run(self) -> None:
-        """Publishes until this object is closed. After an error, it continues with a new session."""
         pause = _LOOK_SECONDS
         while not self._closed.wait(pause):
             try:
@@ -76,10 +75,7 @@ class CatalogPublications:
                 pause = _AGAIN_SECONDS
 
     def _watch(self, session: IcebergSession) -> None:
-        """Publishes when the database with the warehouse's catalog has changed.
-
-        If a table has a problem, publishes again after a while.
-        """
+        """Publishes when the warehouse's catalog has changed. If a table has a problem, tries again after a while."""
         version, whole, again_at = None, True, math.inf
         while not self._closed.wait(_LOOK_SECONDS):
             rows, _ = session.run("PRAGMA data_version", ())
@@ -107,7 +103,7 @@ class CatalogPublications:
         return session
 
     def _register(self, session: IcebergSession) -> None:
-        """Records to which catalog the task publishes. Files that only a former catalog needs may then be removed."""
+        """Records the catalog to which the task publishes. Files that only a former catalog needs may be removed."""
         from pidts.target.iceberg.server_record import ServerRecord  # loads pyiceberg, which other targets do not need
 
         server = self._config.target.server_catalog

@@ -1,6 +1,4 @@
-"""Publishes the waiting changes of a warehouse as files of change tables.
-
-Readers find these tables in a Hive metastore.
+"""Publishes the waiting changes of a warehouse as files of change tables, which readers find in a Hive metastore.
 
 All files that wait at the beginning are published, one table after the other:
 
@@ -10,23 +8,28 @@ All files that wait at the beginning are published, one table after the other:
 4. the metastore gets the partitions of these days, where they are new;
 5. the waiting files are removed from the record, and then from the disk.
 
-The state after an interruption: after 1, the next publication makes the same file, with the same changes and the same
-name. This file overwrites a file that was already renamed; a reader that has opened the former file continues with it.
-So each change is in the table exactly once. Between 3 and 5 a reader may see the changes of one day before the changes
-of another day. If 5 is interrupted after the record was changed, the next publication removes the files without a
-record, as after an interrupted transaction.
+What follows an interruption:
 
-A metastore may complete the last call of a killed process after the next process has begun. One call adds a column to
-the table and to all its partitions. This call names the columns that it replaces, so it changes nothing if it comes too
-late (`pidts.task.operate.publication`). The other call adds a partition, and only if the partition does not exist.
-Normally the partition exists by then: the next publication makes the same file, and so adds the same partition. If the
-partition was removed meanwhile because of its age, a later publication removes it again.
+- After 1: the next publication makes the same file, with the same changes and the same name. It overwrites a file that
+  was already renamed. (A reader that has opened the former file continues with it.) So each change is in the table
+  exactly once.
+- Between 3 and 5: a reader may see the changes of one day before the changes of another day.
+- In 5, after the record was changed: the next publication removes the files without a record, as after an interrupted
+  transaction.
+
+A metastore may complete the last call of a killed process after the next process has begun. There are two such calls:
+
+- Adding a column to the table and to all its partitions. The call names the columns that it replaces, so it changes
+  nothing if it comes too late (`pidts.task.operate.publication`).
+- Adding a partition. The call does nothing if the partition exists. Normally it exists by then, since the next
+  publication makes the same file and adds the same partition. If the partition was removed meanwhile because of its
+  age, a later publication removes it again.
 
 Earlier files are not changed. So if the change table has a column of the same name and another type, the new column
 gets another name, such as `price__bigint`. A column that was dropped stays.
 
 A partition older than `pidts.hive.keep-changes` is removed from the metastore. Its folder is removed a day later, since
-readers may still use it. After an interruption, the next publication removes the partition or the folder.
+readers may still use it. If this is interrupted, the next publication does it.
 """
 
 from __future__ import annotations
@@ -72,10 +75,7 @@ class ChangePublisher:
         return self._record.is_waiting(self._task)
 
     def run(self, store: Metastore) -> None:
-        """Publishes the waiting changes.
-
-        If the metastore refuses a table, the table's changes still wait, and the reason is recorded.
-        """
+        """Publishes the waiting changes. If the metastore refuses a table, its changes stay, with the reason."""
         with suppress(OSError):
             for path in self._record.unrecorded():
                 path.unlink(missing_ok=True)
@@ -110,7 +110,7 @@ class ChangePublisher:
         _log.info("changes are published", table=str(table), lsn=lsn, changes=rows.num_rows)
 
     def _table(self, store: Metastore, chosen: FilesToMerge) -> tuple[MetastoreTable, list[str]]:
-        """Returns the table with all columns that it needs, and the names of the changes' columns in it."""
+        """Returns the change table with all columns that it needs, and the names of the changes' columns in it."""
         database, name = change_table_name(chosen.table)
         there = store.table(database, name)
         if there is not None and not self._is_own(there, chosen.table):
@@ -162,7 +162,6 @@ class ChangePublisher:
         return pa.concat_tables(parts)
 
     def _expire(self, store: Metastore) -> None:
-        """Removes days that are too old from all change tables of the task."""
         last = (datetime.now(UTC) - timedelta(seconds=self._keep)).date()
         for name in self._record.of(self._task):
             database, table = change_table_name(name)
@@ -186,14 +185,13 @@ class ChangePublisher:
             return False
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)
-        # An earlier version, which did not write this property, has made the change table. Several target tables may
-        # have this name for their change table. Only the target table to which the change table belongs has an Lsn in
-        # the record.
+        # An earlier version has made the change table without this property. Several target tables may have this name
+        # for their change table. Only the owner of this change table has an Lsn in the record.
         return bool(self._record.of(self._task).get(name, ChangeTable()).lsn)
 
 
 def _placed(columns: dict[str, str], name: str, kind: str) -> str:
-    """Returns the name of the column for values of this type; adds the column to `columns` if there is none."""
+    """Returns the name of the column for values of this type, and adds the column to `columns` if it is missing."""
     while columns.get(name, kind) != kind:
         name += f"__{kind.replace('(', '_').replace(',', '_').rstrip(')')}"
     columns[name] = kind

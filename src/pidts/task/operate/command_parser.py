@@ -1,6 +1,6 @@
 """Splits the text of a ddl command into statements, and statements into words.
 
-Each target has its own rules for quotes and comments, and a `;` inside quotes or a comment does not end a statement.
+A `;` inside quotes or a comment does not end a statement, and each target has its own rules for quotes and comments.
 With wrong rules, `ALTER TABLE a ADD x INT COMMENT 'one; two'` would become two statements. On a target where DDL
 commits by itself, the first half might run before the second half fails.
 """
@@ -32,10 +32,7 @@ _WITH_BODY = frozenset({"TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "PACKAGE"})
 
 @dataclass(slots=True)
 class _Statement:
-    """The statement that is being read."""
-
     words: list[str] = field(default_factory=list)
-    """The words outside of quotes and comments, in upper case."""
     is_empty: bool = True
 
     def has_body(self, *, postgres: bool) -> bool:

@@ -30,7 +30,7 @@ class CutoverState:
 
     @property
     def needs_operator(self) -> bool:
-        """Whether the cutover seems to be killed: it has not ended, and no command is seen that carries it out."""
+        """Whether the cutover command seems to be killed: the cutover has not ended, and no command for it is seen."""
         return self.record.stage is not CutoverStage.DONE and not self.is_active
 
     @property
@@ -76,8 +76,8 @@ class CutoverState:
         if self.is_active:
             seen = "; ".join(str(one) for one in (self.record.command, self.session) if one is not None)
             return f"A cutover command runs now{f' ({seen})' if seen else ''}: wait until it has ended"
-        # The command may still run although it is not seen: some clusters have no named locks, and an idle connection
-        # may have been cut. If the source became writable before the command has ended, changes would be lost.
+        # A command that is not seen may still run: some clusters have no named locks, and an idle connection may have
+        # been cut. If an undo made the source writable before the command has ended, changes would be lost.
         if self.record.is_undone:
             return f"If no cutover command runs any more on any machine, do the rest of the undo: {undo}"
         go_on = f"continue the cutover: pidts cutover {quoted} --yes; or give it up: {undo}"

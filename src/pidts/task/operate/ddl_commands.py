@@ -46,12 +46,12 @@ _ALONE = frozenset({CommandKind.SKIP, CommandKind.REVERT})
 AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
 
 _AFTER_ANOTHER = "ddl-awaits-tables"
-"""The code of a halt whose statement names tables that are still blocked on an earlier statement."""
+"""The code of a halt at a statement that names tables which are still blocked on an earlier statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedChange:
-    """A change of rows or of the schema that blocks tables, or a schema change with a ddl command."""
+    """A change that blocks tables (of rows or of the schema), or a schema change with a ddl command."""
 
     lsn: Lsn
     statement: str
@@ -72,7 +72,7 @@ class BlockedChange:
 
     @property
     def done_at(self) -> float:
-        """The time at which the target got the change, in seconds since 1970; 0 if none is known."""
+        """When the target got the change, in seconds since 1970; 0 if it is not known."""
         return self.journal.saved_at if self.journal is not None and self.is_done else 0.0
 
     @property
@@ -87,7 +87,7 @@ class BlockedChange:
 
     @property
     def place(self) -> tuple[str, Lsn, tuple[TableName, ...]]:
-        """The source, the Lsn and the tables. Together they identify the change."""
+        """The source, the Lsn and the tables, which together identify the change."""
         return self.source, self.lsn, self.tables
 
     @property
@@ -102,7 +102,7 @@ def is_refused_rows(halt: Halt) -> bool:
 
 
 def is_waiting_for_shards(halt: Halt) -> bool:
-    """Whether the change waits for other shards' changes or for a ddl command, and has not failed."""
+    """Whether the change waits for other shards, or for a ddl command. It has not failed."""
     return halt.code in {"shard-awaits", "shards-disagree", "shard-structure", "shard-no-place"}
 
 
@@ -112,12 +112,12 @@ def is_joining(halt: Halt) -> bool:
 
 
 def needs_operator(halt: Halt) -> bool:
-    """Whether an operator has to resolve the halt, since no event on the sources can resolve it."""
+    """Whether only an operator can resolve the halt: no event on the sources can."""
     return has_failed(halt) or halt.code in {"shards-disagree", "shard-no-place"}
 
 
 def has_failed(halt: Halt) -> bool:
-    """Whether the target refused a change that it may accept at the next attempt."""
+    """Whether the change was tried and refused. It may succeed at the next attempt."""
     return not is_waiting_for_shards(halt) and halt.code != _AFTER_ANOTHER
 
 
@@ -127,7 +127,7 @@ def as_before(halt: Halt) -> Halt:
 
 
 def is_tried_again(halt: Halt) -> bool:
-    """Whether a run tries the failed change again, and has not found out yet whether the change fails."""
+    """Whether a run tries the failed change again, and does not know the result yet."""
     return has_failed(halt) and halt.is_earlier
 
 
@@ -153,9 +153,9 @@ class TaskCommands:
         return [one for source in self._parts for one in self._blocked_changes_of(source)]
 
     def find(self, place: str = "", source: str = "", table: str = "") -> BlockedChange:
-        """Returns the schema change at a place, or the only schema change that blocks tables.
+        """Returns the schema change at a place, or the only one that blocks tables.
 
-        The place is an Lsn, or a `file:position` before or after the schema change.
+        The place is an Lsn, or the `file:position` at which the schema change begins or ends.
         """
         found = self.matching(source, table)
         waiting = [one for one in found if one.halt is not None and not is_refused_rows(one.halt)]
@@ -183,10 +183,10 @@ class TaskCommands:
         return found
 
     def whole_name(self, table: str, blocked: Iterable[BlockedChange]) -> str:
-        """Returns the name with its schema if these changes block one table of this name, and the name has no schema.
+        """Returns the whole name of the blocked table that is meant by a name without a schema.
 
-        The tables with the same target table count as one table, and the result is the target's name. Other names are
-        returned unchanged. If several tables have the name, this is an error.
+        Tables with the same target table count as one table, and the result is the target's name. Raises if several
+        blocked tables have the name. Any other text is returned unchanged.
         """
         blocked = list(blocked)
         if any(self.concerns(one, table) for one in blocked):
@@ -229,8 +229,7 @@ class TaskCommands:
     def require_effect(self, at: BlockedChange, kind: CommandKind) -> None:
         """Raises if no run would carry out the ddl command for this schema change.
 
-        A command that no run carries out would stay recorded, and a later run would use it for the other shards'
-        change.
+        Such a command would stay recorded, and a later run would use it for a change of the other shards.
         """
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(
@@ -245,7 +244,7 @@ class TaskCommands:
             )
 
     def _require_no_other_command(self, at: BlockedChange) -> None:
-        """Raises if another shard of the target table has a ddl command, which applies to all shards of the table."""
+        """Raises if another shard of the target table has a ddl command: that command applies to all shards."""
         for other in self.blocked_changes():
             command = other.command
             is_open = command is not None and not command.taken and command.kind not in _ALONE
@@ -265,7 +264,7 @@ class TaskCommands:
                 )
 
     def retry_rows(self, rows: Iterable[BlockedChange]) -> None:
-        """Makes a run try refused rows again, by removing their halts from the target's records."""
+        """Removes the halts of refused rows from the target's records, so that a run tries these rows again."""
         with self._transaction():
             for one in rows:
                 if one.halt is not None:
@@ -291,7 +290,6 @@ class TaskCommands:
         return self._with_next_changes(found.values())
 
     def _with_next_changes(self, blocked: Iterable[BlockedChange]) -> list[BlockedChange]:
-        """Returns the changes; each halt at refused rows gets the schema change that waits behind it."""
         found = list(blocked)
         mine_of: dict[str, list[int]] = {}
         for number, one in enumerate(found):
@@ -329,7 +327,7 @@ class TaskCommands:
             yield self._change_at(source, lsn, changes.get(lsn), commands.get(lsn))
 
     def _with_position(self, halt: Halt, source: str) -> Halt:
-        """Returns the halt with its binlog position; unchanged if this machine has no relay that knows the position."""
+        """Returns the halt with its binlog position; unchanged if this machine's relay does not know the position."""
         if halt.position:
             return halt
         config = self.part(source)
@@ -360,7 +358,7 @@ class TaskCommands:
                 where=Where(source=source or ", ".join(self._parts)),
                 todo="These schema changes wait: pidts ddl list TASK. To see all of the log: pidts events SOURCE",
             )
-        # Several sources may have the same place; the source with a blocked change there is chosen.
+        # Several sources may have the same place. A blocked change at this place is preferred.
         meant = [one for one in found if one in waiting] or found
         if len(meant) > 1:
             raise _ambiguous("schema change", meant)
@@ -401,7 +399,7 @@ class TaskCommands:
 
 @contextmanager
 def task_commands(parts: Sequence[TaskConfig]) -> Iterator[TaskCommands]:
-    """Opens a session on the target and yields an object that reads blocked changes and records ddl commands."""
+    """Opens a session on the target and yields the task's commands."""
     config = parts[0]
     with closing(config.target.server.connect()) as target:
         if not any(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
@@ -423,9 +421,9 @@ def _require_open(one: BlockedChange) -> BlockedChange:
 
 
 def _none_waits(refused: Sequence[BlockedChange], source: str, table: str) -> ConfigError:
-    """Returns the error for a ddl command without a place, if no schema change waits, or all wait behind refused rows.
+    """Returns the error for a ddl command without a place, if no schema change waits or all wait behind refused rows.
 
-    `source` and `table` are the names to which the command was limited, if any.
+    `source` and `table` are the names in the command; empty if it has none.
     """
     behind = [
         f"{one.next_change.statement} (--source {shlex.quote(one.source)} --at {one.next_change.lsn})"

@@ -26,29 +26,25 @@ from pidts.task.operate.presence import is_present
 _PURGED = frozenset({"position-lost", "relay-purged"})
 """Codes of errors after which the task cannot continue from its checkpoint, since the log after it is gone."""
 _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
-"""Codes of errors that have one of three causes: the log is lost, a wrong server answers, or the relay's folder is
-wrong.
-"""
+"""Codes of errors with one of three causes: the log is lost, a wrong server answers, or the relay's folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
-"""Codes of the errors for a damaged relay. The log is lost only if the source cannot send the damaged part again."""
+"""Codes of errors about a damaged relay. The log is lost only if the source cannot send the damaged part again."""
 _FILE_HEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LogLoss:
-    """The reason why the task cannot follow the log any more."""
+    """The reason why the task cannot continue in the log."""
 
     reason: str
     code: str = "position-lost"
     """The code of the error with which a run would end."""
     keeps_relay: bool = False
-    """Whether the relay can continue, since its log is sound and only begins too late for this task."""
+    """Whether the relay can continue: its log is sound, and only begins too late for this task."""
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:
-    """Returns the loss if the log after the target's checkpoint is known to be gone, otherwise None.
-
-    The log is not read for this.
+    """Returns the loss if the log after the target's checkpoint is known to be gone, otherwise None. Reads no log.
 
     A checkpoint that was changed by hand also counts as a loss, since it does not show what the target has.
     """
@@ -114,7 +110,6 @@ def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
 
 
 def _loss_error(config: TaskConfig, stored: Sequence[Checkpoint]) -> Halted | None:
-    """Returns the error for log that is known to be gone."""
     with closing(connect(config.source.server)) as source:
         loss = find_loss(config, source, stored)
     if loss is None:
@@ -124,7 +119,7 @@ def _loss_error(config: TaskConfig, stored: Sequence[Checkpoint]) -> Halted | No
 
 
 def _refusal(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> Halted | None:
-    """Returns the error with which the replicator would refuse the source, since it has another log than the target."""
+    """Returns the error with which the replicator would refuse the source because of its log; None if it would not."""
     source = config.source.server
     try:
         if relay.first is not None:
@@ -165,7 +160,7 @@ class _Logs:
         return (origin.server, origin.log_base) == (server_info(self.source).identity, self.base)
 
     def has(self, place: Position | None, gtids: str) -> bool:
-        """Whether the source still has the log after this position or GTID set; True if only an attempt can show it."""
+        """Whether the source still has the log after this position or GTID set; True if that cannot be found out."""
         if not self.files or (place is not None and place.file in self.files):
             return True
         info = server_info(self.source)
@@ -181,7 +176,7 @@ class _Logs:
         return type(gone) is not type(ours) or gone.issubset(ours)  # type: ignore[arg-type]
 
     def _gtids_gone(self, info: ServerInfo) -> str | None:
-        """Returns the GTIDs whose transactions the source's log no longer has; None if finding them takes too long."""
+        """Returns the GTIDs of transactions that the source's log no longer has; None if the search takes too long."""
         if not info.is_mariadb:
             # MySQL refuses to send the log to a replica that lacks one of these.
             return str(query(self.source, "SELECT @@GLOBAL.gtid_purged")[0][0])
@@ -193,8 +188,8 @@ def with_loss_explained(
 ) -> Halted:
     """Returns the error with a description of the loss and the way to repair it; unchanged if no log is lost.
 
-    `moved_at` is the time at which the task last applied a change, in seconds since 1970; 0 if it is not known. This
-    function queries the servers. The description leaves out what no server can tell any more.
+    The function queries the servers; if a server does not answer, the description is shorter. `moved_at` is when the
+    task last applied a change, in seconds since 1970; 0 if it is not known.
     """
     is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
     command = f"pidts run {config.shell_path} --resync"
@@ -242,7 +237,7 @@ def _begin_anew(config: TaskConfig) -> str:
 
 
 def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
-    """Returns a text about the lost changes: their tables, positions and times; empty if the source still has them."""
+    """Returns a text about the lost changes (tables, positions, times); empty if the source still has them."""
     task, source_id = config.name, config.source.source_id
     with closing(config.target.server.connect()) as target:
         stored = target.meta.checkpoints.read(task, source_id)
@@ -284,5 +279,5 @@ def loses_log(error: Halted) -> bool:
 
 
 def loss_from(error: Halted) -> LogLoss | None:
-    """Returns the loss that an error means; None if the next start detects it by itself, from the recorded needs."""
+    """Returns the loss that an error means; None if the next start detects the loss by itself (`find_loss`)."""
     return None if error.code == "relay-purged" else LogLoss(error.what)

@@ -1,7 +1,7 @@
 """The progress of a running task as Prometheus metrics.
 
-Only sources, halted tables, tables that are being copied and awaited shards have series of their own. So a task of ten
-thousand tables has no more series than a task of ten.
+Only sources, halted tables, tables that are being copied, tables with locked rows and awaited shards have series of
+their own. So a task of ten thousand tables usually has no more series than a task of ten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Labels = tuple[str, ...]
 def metric_families(progress: Progress) -> list[Metric]:
     """Returns all metrics with their current series; times are seconds since 1970.
 
-    An unknown point in time is 0, the year 1970: an alert on its age then comes too early instead of never.
+    An unknown time is 0, the year 1970. So an alert about its age comes too early instead of never.
     """
     task, sources = progress.task, progress.sources
     awaited = awaited_since(

@@ -1,7 +1,7 @@
 """Why a run is paused. The run stores this in a file beside the relay, for `pidts status`.
 
-The target cannot have this record, since the target may be the cause. The file names the process that wrote it: if a
-run was killed, its record stays, and is not the record of the run that came later.
+The record is not on the target, since the target may be the cause. The file names the process that wrote it. So if a
+run was killed and its record is left, the record does not count for a later run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pidts.task.config.task_file import TaskConfig
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause between two attempts. It lasts until a later attempt commits a batch, or has nothing to commit."""
+    """A pause after a failed attempt. It lasts until a later attempt commits a batch, or has nothing to commit."""
 
     error: PidtsError
     """The error of the last attempt."""
@@ -50,7 +50,7 @@ class Pause:
 class PauseFile:
     """The file in which a run stores its present pauses. It exists only while a source is paused.
 
-    It is removed when the run begins and when it ends. In a container, a run may have the process id of a run that was
+    The run also removes it at its begin: in a container, a run may have the process id of an earlier run that was
     killed.
     """
 

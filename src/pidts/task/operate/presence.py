@@ -1,12 +1,12 @@
 """Shows on the target that a run or a cutover of a task is active, on whichever machine.
 
 A run holds a named lock of the target's server, on the connection by which it checks whether the task is being cut
-over. A cutover and its undo hold such a lock on a separate connection. While the lock is held, a second command is
-refused. The lock ends with the connection. If the machine dies, the connection may end hours later: until then, an
-operator can end the session on the target.
+over. A cutover and its undo hold another named lock, on a separate connection: while it is held, a second cutover
+command is refused. A lock ends with its connection. If the machine dies, the connection may end hours later; an
+operator can end the session on the target earlier.
 
-The lock proves nothing, since some clusters have no such locks, and a connection may be cut. The checkpoint's epoch
-decides whether a run may write. The record of a cutover decides whether a cutover may continue.
+That no lock is seen proves nothing: some clusters have no such locks, and a connection may be cut. So the locks only
+inform. Whether a run may write is decided by the checkpoint's epoch, and whether a cutover may continue by its record.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
 def sees_run(config: TaskConfig, target: TargetSession) -> bool | None:
     """Whether a run of the task is active with this source; None if this machine cannot tell.
 
-    Some targets do not show the runs of other machines. If this machine has run the task, the task probably has no run
-    elsewhere.
+    Some targets do not show the runs of other machines. If this machine has run the task, probably no other machine
+    runs it.
     """
     source = config.source.source_id
     if running_process(config) or is_present(target, config.name, source):
@@ -87,8 +87,7 @@ def is_received_here(config: TaskConfig) -> bool:
 def show_cutover(session: TargetSession, task: str) -> bool:
     """Shows that a cutover of the task is active, as long as the session lives; nothing else may use the session.
 
-    Returns False if another session already shows this. Returns True on a server without named locks, which cannot show
-    it.
+    Returns False if another session already shows one. On a server without named locks, shows nothing and returns True.
     """
     if isinstance(session, MySqlSession):
         # A comparison may last longer than the server keeps an idle session.
@@ -102,10 +101,9 @@ def is_being_cut_over(session: TargetSession, task: str) -> bool:
 
 
 def cutover_session(session: TargetSession, task: str) -> CutoverSession | None:
-    """Returns the session that shows that a cutover of the task is active; None if no such session is seen.
+    """Returns the session by which a cutover of the task shows that it is active; None if no such session is seen.
 
-    None also if this kind of target has no named locks. A target shows the client's address only to accounts that may
-    see it.
+    On a target without named locks, none is seen.
     """
     number = _holder(session, "cutover", task)
     if number is None or not isinstance(session, PostgresSession | MySqlSession):

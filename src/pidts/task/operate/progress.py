@@ -14,14 +14,15 @@ from pidts.task.operate.pause import Pause
 from pidts.task.operate.stage_report import StageReport
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
-"""The stage of a run.
+"""The stage of a run with one source. The stage of a task is the first one in this list that one of its sources has.
 
-The stage of a task is the first one in this list that one of its sources has. In `copy`, the run also applies changes
-of the log. `sync` means that every existing row has been copied. In `paused`, the run waits until the cause in the
-message is over, and then continues by itself.
-
-A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped ends as
-`paused` if it was waiting, otherwise as `stopped`.
+- `paused`: the run waits until the cause in the message is over, and then continues by itself. A run that is stopped
+  meanwhile ends in this stage.
+- `starting`: the run checks the servers, or an attempt begins.
+- `stopped`: the run was stopped.
+- `copy`: the run copies existing rows, and also applies changes of the log.
+- `sync`: all existing rows are copied, and the run applies changes of the log.
+- `halted`, `synced`: the run has ended by itself, with or without tables that need an operator.
 """
 
 
@@ -98,9 +99,7 @@ class SourceProgress:
     locked: Mapping[str, int] = field(default_factory=dict)
     """The number of locked rows of each target table with locked rows."""
     catalog_lag_seconds: float | None = None
-    """The seconds by which a server's catalog is behind the warehouse; None if not known, or if there is no such
-    catalog.
-    """
+    """The lag of a server's catalog after the warehouse; None if there is no such catalog, or if it is not known."""
     lack: ReceiveProblem | None = None
     """The reason why the source's log is not received; None if it is received."""
     pause: Pause | None = None
@@ -157,7 +156,7 @@ class Progress:
     is_notice: bool = False
     """Whether the message reports an event instead of a lasting state."""
     cause: PidtsError | None = None
-    """The error that has paused the run until the error's cause is gone; None if the run is not paused by an error."""
+    """The error because of which the run is paused; None if it is not paused by an error."""
     refetched: int = 0
     """The number of damaged parts of the relay that this run has fetched again from the source."""
 
@@ -168,7 +167,7 @@ class Progress:
 
     @property
     def lag_seconds(self) -> float | None:
-        """The largest of the sources' lags; None if the lag of a source is not known, since it may be the largest."""
+        """The largest of the sources' lags; None if one is not known, since this one may be the largest."""
         lags = [one.lag_seconds for one in self.sources]
         known = [lag for lag in lags if lag is not None]
         return max(known) if known and len(known) == len(lags) else None

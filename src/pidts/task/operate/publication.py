@@ -1,7 +1,6 @@
-"""One publication: the state of a warehouse's tables at one moment is published to a Hive metastore.
+"""Publishes the state of a warehouse's tables at one moment to a Hive metastore.
 
-A publication reads the state of the warehouse at one moment: the tables, and the place of each in the source's log.
-Then, table by table:
+First it reads this state: the tables, and the place of each in the source's log. Then, table by table:
 
 1. all rows are written into a new folder;
 2. the folder is recorded as the next one;
@@ -11,27 +10,27 @@ Then, table by table:
 
 The state after an interruption:
 
-- in or after 1: nothing refers to the new folder. The next publication records that the folder is not needed. After an
-  hour, a later publication removes the folder, if the metastore does not use it.
+- in or after 1: nothing refers to the new folder. The next publication records that the folder is not needed. A
+  publication after more than an hour removes the folder, if the metastore does not use it.
 - after 2: the record names a folder that the metastore does not use. The next publication of the table replaces this
   record.
-- in 3: the metastore has the old state or the new state. The folders of both are recorded, and neither is removed. The
-  next publication asks the metastore which folder it uses.
-- after 3: as in 3, but the metastore has the new state.
+- in or after 3: the metastore has the old state or the new state. The folders of both are recorded, and neither is
+  removed. The next publication asks the metastore which folder it uses.
 
 A dropped table first gets another name in the metastore, and then is removed by that name. If the publication is
 interrupted between these two steps, the record still names the table, and the next publication removes it.
 
-The folder of the earlier state stays for an hour, since readers may still use it. One process at a time publishes from
-a warehouse. This process, and the JVM with the metastore's client, hold a file lock, which is released when both have
-ended. So no call is sent after the next process has begun. But a metastore may still work on an earlier call, and
-complete it late:
+The folder of the earlier state stays for an hour, since readers may still use it.
+
+One process at a time publishes from a warehouse. This process, and the JVM with the metastore's client, hold a file
+lock, which is released when both have ended. So the process sends no call after the next process has begun. But a
+metastore may still be working on an earlier call, and complete it late:
 
 - a switch names the state that it replaces, even a switch that renames a dropped table. Newer metastores (Hive 2.3.10,
   3.1.4, 4 and later) refuse a switch if another switch came first.
 - a removal names a table that is never created again.
-- the creation of a table is refused if the table exists. If the source's table was dropped meanwhile, the metastore has
-  a table that no publication knows. The published state stays until the source has a table of this name again.
+- the creation of a table is refused if the table exists. It does harm in one case: the source's table was dropped
+  meanwhile. Then the metastore has a table that no publication knows, until the source has a table of this name again.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ class WarehouseState:
 
     read_at: float
     whole: Mapping[TableName, tuple[str, str]]
-    """For each table that has the rows of one place in the source's log: its metadata file and this place.
-    """
+    """For each table whose rows are all from one place in the source's log: its metadata file and this place."""
     known: frozenset[TableName]
     """The target tables of the task."""
     stored: frozenset[TableName]
@@ -84,7 +82,7 @@ class WarehouseState:
 
 
 def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> WarehouseState:
-    """Reads the tables and their places."""
+    """Reads the state of a warehouse at this moment."""
     places: dict[TableName, dict[str, set[Lsn | None]]] = {}
     read_at = time.time()
     with session.one_moment():
@@ -115,10 +113,7 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> WarehouseS
 
 
 def publish(parts: Sequence[TaskConfig], session: HiveSession) -> None:
-    """Publishes the tables that have changed since the last publication.
-
-    If a table is not published, records the reason.
-    """
+    """Publishes the tables that have changed since the last publication. Records why a table cannot be published."""
     with session.locked("publish") as lock:
         _Publisher(parts, session, lock).run()
 
@@ -134,7 +129,6 @@ class _Publisher:
         self._changes = ChangePublisher(self._task, session, parts[0].hive_keep_changes)
 
     def run(self) -> None:
-        """Makes one publication."""
         moment, before = self._moment, self._before
         gone = [name for name in before if name not in moment.stored]
         for name in before.keys() - moment.known - set(gone):
@@ -162,8 +156,8 @@ class _Publisher:
                     try:
                         self._publish(store, name, base)
                     except Halted as error:
-                        # A commit may have removed a file that this state needs: the next publication uses a later
-                        # state.
+                        # If the table has changed meanwhile, the commit may have removed a file of this state. Then
+                        # the next publication uses the later state.
                         if self._session.tables.location(name) == moment.whole[name][0]:
                             problems[name] = str(error)
                 acts = [partial(self._drop, store, each) for each in gone]
@@ -231,7 +225,7 @@ class _Publisher:
         _log.info("a table is published", table=f"{database}.{table}", lsn=lsn, files=files)
 
     def _drop(self, store: Metastore, name: TableName) -> None:
-        """Removes a dropped table from the metastore, if the metastore still has a state that this task published."""
+        """Removes a dropped table from the metastore, if the table there is still the one that this task published."""
         known, (database, table) = self._before[name], hive_name(name)
         folders = [each for each in (known.folder, known.next) if each]
         for each in folders:

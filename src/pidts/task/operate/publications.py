@@ -34,8 +34,8 @@ class PublishingTurns:
         """Whether a publication is due: the last publication, of this or an earlier run, was long ago or has failed."""
         if self.failed_at is not None:
             return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
-        # Changes are published at this interval even before the first table is copied: each publication makes files,
-        # and more publications would make more and smaller files.
+        # Published changes count, too, even before the first table is copied. Otherwise changes would be published at
+        # once, again and again, in many small files.
         known = [one.read_at for one in publications(session).of(config.name).values()]
         known += [one.read_at for one in change_tables(session).of(config.name).values()]
         now, last = time.time(), max(known, default=0.0)
@@ -44,10 +44,7 @@ class PublishingTurns:
 
 
 class Publications:
-    """Publishes in a separate thread until it is closed.
-
-    Each part of a run has such an object, and each of them publishes the tables of all parts.
-    """
+    """Publishes the tables of all parts in a separate thread until it is closed. Each part has such an object."""
 
     def __init__(self, config: TaskConfig, parts: Callable[[], Sequence[TaskConfig]], turns: PublishingTurns) -> None:
         self._config, self._parts, self._turns = config, parts, turns
@@ -58,7 +55,7 @@ class Publications:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread without waiting for a publication, which may be interrupted at any point."""
+        """Ends the thread without waiting for a publication. A publication may be interrupted at any point."""
         self._closed.set()
 
     def finish(self, stop: threading.Event) -> None:

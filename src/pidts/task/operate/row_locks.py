@@ -18,16 +18,16 @@ from pidts.task.config.task_file import TaskConfig
 
 _AT_ONCE = 1000
 ID_LENGTH = 12
-"""The number of characters of an id that are shown. Any unique prefix of an id is accepted.
+"""How many characters of an id are shown. Any unique prefix of an id is accepted.
 
-Equal keys have equal ids. If rows of several tables or sources have an id, `@` and the table follow it, or `@`, the
-source and the table.
+Rows with equal keys have equal ids. If the id belongs to rows of several tables, it is shown as `ID@TABLE`, or, in a
+task with several sources, as `ID@SOURCE:TABLE`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class LockedRow:
-    """A locked row with the source of its changes."""
+    """A locked row, with its source and the ids that a user sees."""
 
     source: str
     lock: RowLock
@@ -60,7 +60,7 @@ class ChosenRows:
 
 
 class TaskLocks:
-    """The locks of a task over one session on its target."""
+    """Reads and resolves the locks of a task, on one session of its target."""
 
     def __init__(self, parts: Sequence[TaskConfig], target: TargetSession) -> None:
         self._task, self._target = parts[0].name, target
@@ -94,9 +94,9 @@ class TaskLocks:
                 yield LockedRow(chosen.source, lock, self._shown(chosen, lock.id), self._shown(chosen, lock.needs))
 
     def named(self, ids: Collection[str], table: str = "") -> list[ChosenRows]:
-        """Returns the rows with these ids, or prefixes of ids. Raises if one of them names no row, or several rows.
+        """Returns the rows with these ids or prefixes of ids. Raises if one of them names no row, or several rows.
 
-        A prefix may end with `@` and the table, or with `@`, the source and the table.
+        `@TABLE` or `@SOURCE:TABLE` may follow a prefix.
         """
         every = self.all_of(table)
         chosen: dict[tuple[str, TableName], list[str]] = {}
@@ -111,7 +111,6 @@ class TaskLocks:
         return [ChosenRows(*place, list(dict.fromkeys(mine))) for place, mine in sorted(chosen.items())]
 
     def _shown(self, of: ChosenRows, id_: str) -> str:
-        """Returns the displayed id of a row of this table and source."""
         short = id_[:ID_LENGTH]
         if short not in self._shared_ids:
             return short
@@ -119,7 +118,7 @@ class TaskLocks:
 
     @cached_property
     def _shared_ids(self) -> Collection[str]:
-        """The ids that rows of several tables or sources have, as far as ids are displayed."""
+        """The displayed ids that belong to rows of several tables or sources."""
         known, shared = set[str](), set[str]()
         of_each = self.all_of()
         for one in of_each if len(of_each) > 1 else ():
@@ -135,7 +134,7 @@ class TaskLocks:
     def outlooks(
         self, chosen: Iterable[ChosenRows], take: ResolveWith, values: Mapping[str, str | None]
     ) -> Iterator[ResolvePreview]:
-        """Yields the effects of `resolve` on these rows, and on the rows that wait for them and are resolved, too."""
+        """Yields the effects of `resolve` on these rows, and on rows that wait for them and are resolved with them."""
         for one in chosen:
             for part, awaited in self._steps(one):
                 locks = [each.lock for each in self.rows(part)]
@@ -150,8 +149,8 @@ class TaskLocks:
     ) -> Iterator[ResolvePreview]:
         """Resolves these locks; yields the locks that still existed.
 
-        `begun` are the commands on several zones that this call may complete. If a table has no unique key besides its
-        identity, more than a thousand of its locks are resolved in several transactions.
+        `begun` are the commands on several zones that this call may complete. More than a thousand locks of one table
+        are resolved in several transactions, unless the table has a unique key besides its identity: see `_steps`.
         """
         for one in chosen:
             for part, awaited in self._steps(one):
@@ -159,7 +158,10 @@ class TaskLocks:
                 yield from resolve(self._target, self._task, *place, take, values, begun, awaited=awaited)
 
     def _steps(self, chosen: ChosenRows) -> Iterator[tuple[ChosenRows, bool]]:
-        """Yields groups of locks, one for each transaction, and whether other locks may wait for locks of the group."""
+        """Yields groups of locks, one for each transaction, and whether other locks may wait for locks of the group.
+
+        Only in a table with unique keys may one lock wait for another. In other tables, a group has a thousand locks.
+        """
         first = next(self.rows(chosen, _AT_ONCE), None) if len(chosen.ids) > _AT_ONCE else None
         if first is None or unique_keys(self._target, first.lock.structure):
             yield chosen, True
@@ -169,7 +171,6 @@ class TaskLocks:
 
 
 def _not_one(id_: str, found: Sequence[str]) -> ConfigError:
-    """Returns the error about a prefix of an id that names no locked row, or several."""
     count = f"{len(found):,} locked rows have" if found else "no locked row has"
     todo = f"Write more of the id: {listed(map(shlex.quote, found))}"
     if not found:

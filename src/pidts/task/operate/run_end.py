@@ -1,7 +1,7 @@
 """Stores when and how the last run on this machine ended, in a file beside the relay, for `pidts status`.
 
-The target may not be able to record the error, for example if a warehouse is damaged or a database is gone. The next
-run removes the file at its start.
+The record is not on the target: if, for example, a database is gone, the target cannot store the error. The next run
+removes the file at its start.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class RunEnd:
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
     def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:
-        """Whether another run has continued the task since this end. Then the checkpoints have a higher epoch now.
+        """Whether another run has continued the task since this end. Its claim has a higher epoch.
 
-        A run that failed in its checks has claimed nothing, so it has no epoch. Then the time of the last commit
-        decides.
+        A run that failed in its checks has claimed nothing, so it has no epoch to compare. Then the time of the last
+        commit decides.
         """
         if self.epochs:
             return any(epochs.get(source, 0) > epoch for source, epoch in self.epochs.items())
@@ -65,8 +65,8 @@ class RunEnd:
 def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     """Removes the record of the previous run's end, and records how this run ends.
 
-    The run enters the epochs of its claims into the yielded dictionary. If another run has taken over the task, the end
-    is recorded without a cause, since that run continues the task. The end of a run that is killed is not recorded.
+    The run enters the epochs of its claims into the yielded dictionary. If another run has taken over the task, the
+    record is empty, since that run continues the task. If the run is killed, there is no record.
     """
     epochs: dict[str, int] = {}
     path = _path(config)
@@ -99,10 +99,7 @@ def has_recorded_end(config: TaskConfig) -> bool:
 
 
 def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> RunEnd | None:
-    """Returns how the last run on this machine ended.
-
-    None if it was killed, or if a run elsewhere has continued the task since.
-    """
+    """Returns how the last run on this machine ended; None if it was killed, or if another run continues the task."""
     try:
         found = json.loads(_path(config).read_text("utf-8"))
         end = RunEnd(

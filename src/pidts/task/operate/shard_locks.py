@@ -1,12 +1,13 @@
 """The locks of merged tables: schema changes of shards that wait for the other shards of their target table.
 
-The target records a halt for each shard that waits. All halts of one target table are one *lock*. The lock's first
-shard is the shard that reached the schema change first. The lock opens when the other shards arrive, or when an
-operator opens it. Reading the locks needs no running task.
+The target records a halt for each shard that waits. All halts of one target table are one *lock*. The lock opens when
+the other shards arrive, or when an operator opens it. Reading the locks needs no running task.
 
-Shards of a lock are grouped in two different ways. To show statements, shards are grouped by the statement's text:
-statements that differ only in the name of the shard's own table are shown as one. To find the shards that continue
-together, shards are grouped by structure: each halt names the shards with another structure.
+Shards of a lock are grouped in two different ways:
+
+- To show statements, by the statement's text. Statements that differ only in the name of the shard's own table are
+  shown as one.
+- To find the shards that continue together, by structure. Each halt names the shards with another structure.
 """
 
 from __future__ import annotations
@@ -114,9 +115,9 @@ def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
 
 
 def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
-    """Returns the locks with this name: a table's name on the target or a source, or dmctl's lock id.
+    """Returns the locks of a table, or all locks if `name` is empty.
 
-    Without a name, returns all locks.
+    `name` is the table's name on the target or on a source, or dmctl's lock id.
     """
     spelled = _LOCK_ID.fullmatch(name)
     wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
@@ -124,7 +125,7 @@ def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
 
 
 def find_lock(locks: Sequence[OpenLock], name: str, place: str = "", source: str = "") -> OpenLock:
-    """Returns the lock with this name and a shard at this place; without name and place, the only lock."""
+    """Returns the lock of this table, and with a shard at this place; without name and place, the only lock."""
     found = named_locks(locks, name)
     if len(found) > 1:
         found = [lock for lock in found if _matching(lock, place, source)] or found
@@ -169,7 +170,7 @@ def by_statement(blocked: Iterable[BlockedChange]) -> list[tuple[BlockedChange, 
 
 
 def split_by_agreement(lock: OpenLock, at: BlockedChange) -> tuple[list[BlockedChange], list[BlockedChange]]:
-    """Splits a lock's shards into those that continue if the target runs the change of `at`, and those that still wait.
+    """Splits a lock's shards: those that continue if the target runs the change of `at`, and those that still wait.
 
     `at` itself is the first of those that continue.
     """
@@ -190,9 +191,10 @@ def _lock(target: TableName, waiting: list[BlockedChange], refused: Mapping[str,
 
 
 def _arrival_order(one: BlockedChange) -> tuple[bool, float, str, Lsn]:
-    """Returns the sort key of arrivals. A joining table sorts last if the target lacks columns for its rows.
+    """Returns the sort key of arrivals.
 
-    No schema change is run for a joining table that lacks columns, so it is never the first shard.
+    A joining table sorts last if the target lacks columns for its rows. No statement is run for it, so it must not be
+    the lock's first shard.
     """
     halt = one.halt
     return halt is None or is_joining(halt), halt.since if halt else 0.0, one.source, one.lsn
@@ -209,8 +211,8 @@ def _position(one: BlockedChange) -> str:
 def _agree(lock: OpenLock, one: BlockedChange, other: BlockedChange) -> bool:
     if not (_awaits(one, other) or _awaits(other, one)):
         return True
-    # One of the two shards awaits the other, although both have arrived. If no shard disagrees, there are two possible
-    # causes: the awaited shard still has to make one more change, or its change is run for all shards.
+    # One of the two shards awaits the other, although both have arrived. If no shard disagrees, either the awaited
+    # shard still has one more change to make, or its change is being run for all shards.
     return not lock.disagrees and _without_own_names(one) == _without_own_names(other)
 
 

@@ -1,8 +1,8 @@
 """Lets one process at a time run a task on a machine; a second process gets an error that names the first.
 
 Two runs would not damage the target: the second one claims the task, and the first one ends as `fenced`. But a user who
-starts a run twice by mistake does not want to end the working one. A run that is stopped by a signal (SIGSTOP, a frozen
-container) does not work, so another run may replace it.
+starts a run twice by mistake does not want the first one to end. If the first one is suspended (SIGSTOP, a frozen
+container), another run may replace it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
 def _lock_instead(path: Path) -> IO[str] | None:
     """Replaces the file that a suspended process has locked by a file that this process locks, and returns it.
 
-    A third run is then refused, even after the suspended process has ended. Returns None if the disk is full.
+    Without this, a third run could get the lock when the suspended process ends. Returns None if the disk is full.
     """
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -78,7 +78,7 @@ def _lock_instead(path: Path) -> IO[str] | None:
 def running_process(config: TaskConfig) -> int:
     """Returns the id of the process that runs the task on this machine; 0 if there is none.
 
-    This function takes no lock, since a run that begins at this moment would mistake the caller for another run.
+    This function does not try to take the lock: a run that begins at this moment would mistake the caller for a run.
     """
     path = config.relay / f"{config.name}.run"
     holder = _holder(path)

@@ -1,8 +1,8 @@
 """Compares the end of each source's log with the place up to which the target has it.
 
-The source knows where its log ends. The relay knows which part of the log has changes for the task, and since when.
-So the lag is known only on the machine that has the relay, and only if the relay has the log up to its end, or a change
-that the target lacks.
+The source knows where its log ends. The relay knows which part of the log has changes for the task, and since when. If
+the target has the whole log, the lag is 0. Otherwise it is known only on the machine that has the relay, and only if
+the relay has a change that the target lacks, or has the whole log.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SourceLog:
 
 
 def ask_for_ends(parts: Sequence[TaskConfig]) -> Mapping[str, Future[LogEnd]]:
-    """Begins to ask all sources where their logs end. Sources whose log another machine receives are not asked."""
+    """Begins to ask the sources where their logs end. If another machine receives a source's log, it is not asked."""
     asked = [part for part in parts if part.relay_from is None]
     if not asked:
         return {}
@@ -86,7 +86,7 @@ def _log_end(config: TaskConfig) -> LogEnd:
 def source_log(
     config: TaskConfig, end: LogEnd, state: PlanState, applied: Position | None, waiting: Mapping[TableName, object]
 ) -> SourceLog:
-    """Compares the end of the log with a task's state on the target. `applied` is the place of the state."""
+    """Compares the end of the log with the task's state on the target, whose place is `applied`."""
     unapplied = end.bytes_after(applied) if applied is not None else None
     if state.copying:
         return SourceLog(end, unapplied)  # the target lacks rows of any age

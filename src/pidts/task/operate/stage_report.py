@@ -1,15 +1,21 @@
 """Reports the stages that changes pass between source and target, which stage is slow, and why.
 
-These are the stages. The source sends its log over the network. The relay receives and stores it. The planner chooses
-the next batch. The batch is decoded, prepared and reduced (apply). The target writes it. A stage is called slow only
-while the task is behind. For each stage, the share of time in which it works is measured, and the stage that limits the
-others is named. If the target does not answer, the target is named in any case. Otherwise:
+The stages:
 
-- If the log comes into the relay late, there are two cases. If the replicator waits for the source nearly all the time,
-  the source or the network is slow. Otherwise the replicator's processor or its disk is slow.
-- If the log is in the relay, the time of the run is divided. The time in which commits wait belongs to the target: if
-  the round trips explain this time, the target's network is slow, otherwise the target's server. A warehouse has no
-  server: there, the commits wait for files. All other time is the run's own: planning, or applying.
+1. source: it sends its log over the network.
+2. relay: the replicator receives and stores the log.
+3. plan: the planner chooses the next batch.
+4. apply: the batch is decoded, prepared and reduced.
+5. target: it writes the batch.
+
+A stage is called slow only while the task is behind. If the target does not answer, the target is slow. Otherwise the
+shares of time in which the stages work decide:
+
+- If the log comes into the relay late: if the replicator waits for the source nearly all the time, the source or its
+  network is slow. Otherwise the replicator's processor or its disk is slow.
+- If the log is in the relay: the time in which commits wait is the target's. If round trips explain this time, the
+  target's network is slow, otherwise its server. (A warehouse has no server: its commits wait for files.) All other
+  time is the run's own: planning, or applying.
 """
 
 from __future__ import annotations
@@ -61,8 +67,8 @@ class RunMeasures:
     steps: Mapping[str, float] = field(default_factory=dict)
     """The share of time of each step of the thread that runs batches."""
     waited: float = 0.0
-    """The share of time in which a worker waited for the target's answers: of the worker that waited longest, since a
-    batch ends with its last worker.
+    """The share of time in which a worker waited for the target's answers. It is that of the worker that waited
+    longest, since a batch ends with its last worker.
     """
     trips_a_second: float = 0.0
     """The number of round trips per second that one worker makes to the target."""
@@ -110,8 +116,7 @@ class ReportedStage:
     name: StageName
     place: str = ""
     rate: float | None = None
-    """The rate per second: bytes for the source and the relay, batches for the planner, rows for the later stages.
-    """
+    """Per second: the bytes of the source and the relay, the batches of the planner, the rows of the later stages."""
     lag_seconds: float | None = None
     """The part of the lag that arises in this stage."""
     busy: float | None = None
@@ -231,7 +236,7 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
 def with_silent_target(report: StageReport, since: float) -> StageReport:
     """Returns the report for a target that has not answered since this time, in seconds since 1970.
 
-    The measurements of the target are from before this time, so they explain nothing.
+    It leaves out the measurements of the target, which are from before this time.
     """
     *others, target = report.stages
     why = f"{target.place or 'its server'} has not answered since {utc_time(since)}"
@@ -240,7 +245,7 @@ def with_silent_target(report: StageReport, since: float) -> StageReport:
 
 
 def slow_stage(found: StageMeasures) -> SlowStage | None:
-    """Names the stage that the others wait for; None while the task is not behind, or if no stage stands out."""
+    """Returns the stage that the others wait for; None while the task is not behind, or if no stage stands out."""
     lag, received_late = found.lag_seconds, found.receiving.lag_seconds or 0.0
     if lag is None or lag < BEHIND_SECONDS:
         return None
@@ -301,7 +306,6 @@ def _slow_working(found: StageMeasures) -> SlowStage | None:
 
 
 def _why_own(working: RunMeasures, name: StageName, share: float) -> str:
-    """Returns why the run's own work is slow: it computes, compiles code, or waits for Spark or for a core."""
     is_crowded = (working.no_core or 0.0) > _CROWDED
     crowded = "; other work takes this machine's cores" if is_crowded else ""
     if working.compiles:

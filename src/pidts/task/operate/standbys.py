@@ -1,11 +1,14 @@
 """Chooses the server that replaces a lost source: it must have executed all transactions received from the source.
 
 The replicator continues at this server by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a
-place that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log
-continues from an older state, and would overwrite newer rows of the target. A server with a transaction that the source
-lacked is refused, too (`pidts.task.config.current_server`). The GTID position of MariaDB contains only the last
-transaction of each domain. So on MariaDB a transaction counts as executed if the server's `gtid_binlog_state` contains
-this transaction, or a later transaction of the same server.
+place that was sampled (`pidts.replicate.standby_start`). Two kinds of servers are refused:
+
+- A server that lacks a received transaction. Its log continues from an older state, and would overwrite newer rows of
+  the target.
+- A server with a transaction that the source lacked. It is *barred* (`pidts.task.config.current_server`).
+
+The GTID position of MariaDB has only the last transaction of each domain. So on MariaDB a transaction counts as
+executed if the server's `gtid_binlog_state` has this transaction, or a later one of the same server and domain.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class ServerTransactions:
     gtid_mode: bool = True
 
     def has(self, received: GtidSet) -> bool:
-        """Returns whether this server has executed all transactions of a set."""
+        """Whether this server has executed all transactions of a set."""
         if isinstance(received, MySqlGtidSet):
             return isinstance(self.executed, MySqlGtidSet) and received.issubset(self.executed)
         if self.written is None:
@@ -48,7 +51,7 @@ class ServerTransactions:
         return all(self.written.get((at.domain, at.server), -1) >= at.sequence for at in received.positions)
 
     def has_all_of(self, other: ServerTransactions) -> bool:
-        """Returns whether this server has executed everything that another server has executed."""
+        """Whether this server has executed everything that another server has executed."""
         if other.written is None or self.written is None:
             return self.has(other.executed)
         return all(self.written.get(key, -1) >= sequence for key, sequence in other.written.items())
@@ -97,10 +100,10 @@ def received_gtids(config: TaskConfig) -> GtidSet | None:
 
 
 def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
-    """Compares a standby with the source.
+    """Compares a standby with the source. If the standby has transactions that the source lacks, it is barred.
 
-    If the standby has transactions that the source lacks, bars the standby and returns a warning; otherwise an empty
-    text. Without GTIDs, the place up to which this comparison has read is put into `looked` for the next comparison.
+    Returns a warning if it is barred, otherwise an empty text. Without GTIDs, the comparison reads the standby's log;
+    `looked` remembers up to where, for the next comparison.
     """
     there = state_of(standby)
     # The source is read after the standby, so transactions that the standby gets meanwhile do not count as surplus.
@@ -121,7 +124,7 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
 
 
 def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
-    """Does the same as `surplus` for a former source without GTIDs: finds transactions that were never received.
+    """Does the same as `surplus` without GTIDs: looks for transactions of a former source that were never received.
 
     Each comparison looks again, since clients may begin to write to the former source at any time.
     """
@@ -176,7 +179,7 @@ def find_standby(
 ) -> tuple[SourceConfig | None, list[str]]:
     """Returns the first server that can take over (None if no server can), and why each server before it cannot.
 
-    With `force`, a barred server is also allowed. `received_of` returns the received GTIDs, see `received_gtids`.
+    With `force`, a barred server may take over, too.
     """
     received = received_of(config) if config.source.use_gtid else None
     refusals: list[str] = []
@@ -203,10 +206,10 @@ def fail_over(
     force: bool = False,
     received_of: Callable[[TaskConfig], GtidSet | None] = received_gtids,
 ) -> str:
-    """Chooses another server of a source, `to` or the first that can take over; returns its address.
+    """Chooses another server of a source: `to`, or the first one that can take over. Returns its address.
 
-    A barred server is compared again with the source, if the source answers. `force` uses the server `to` in any case.
-    A running task notices the choice within seconds. A later run begins with this server.
+    A barred server is compared again with the source, if the source answers. With `force`, `to` may take over even if
+    it is barred. A running task notices the choice within seconds. A later run begins with this server.
     """
     servers = config.source.standbys
     if force and not to:

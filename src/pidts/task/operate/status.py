@@ -63,13 +63,12 @@ class SourceStatus:
     moved_at: float = 0.0
     """The time of the last checkpoint of this part, in seconds since 1970."""
     silent_since: float = 0.0
-    """The time at which a silent replicator on this machine last wrote its status; 0 if the replicator is not silent,
-    or if another machine has the relay.
+    """When a silent replicator on this machine last wrote its status; 0 if it is not silent, or if there is none here.
     """
     is_running: bool = False
     """Whether a run of the task is active on some machine, as the target shows it."""
     lack: ReceiveProblem | None = None
-    """The reason why the source's log is not received, as far as this machine can tell; None if it knows none."""
+    """Why the source's log is not received; None if it is received, or if this machine does not know."""
     pause: Pause | None = None
     """Why the run on this machine is paused; None if it is not paused, or if another machine runs the task."""
     tables: int = 0
@@ -124,16 +123,13 @@ class TaskStatus:
     server_catalog: CatalogLag | None = None
     """The state of the server's catalog to which the tables are published; None if there is none."""
     ended: RunEnd | None = None
-    """How the last run on this machine ended.
-
-    None if it was killed, or if another run has continued the task since.
-    """
+    """How the last run on this machine ended; None if it was killed, or if another run has continued the task."""
     process: int = 0
     """The id of the process that runs the task on this machine; 0 if there is none."""
     has_run_here: bool = False
     """Whether this machine has run the task."""
     was_killed: bool = False
-    """Whether the last run on this machine has not recorded its end: it was killed, or the machine went down."""
+    """Whether the last run on this machine was killed, or the machine went down: no end is recorded."""
     known: tuple[KnownTask, ...] = ()
     """If the task has not begun: tasks on the target that the task file may mean."""
 
@@ -161,13 +157,13 @@ class TaskStatus:
 
     @property
     def unreachable(self) -> list[str]:
-        """Returns the sources that have not answered to this command."""
+        """The sources that have not answered this command."""
         logs = [(source.source, source.log) for source in self.sources]
         return [name for name, log in logs if log is not None and isinstance(log.end.error, Transient)]
 
     @property
     def is_silent(self) -> bool:
-        """Whether all begun sources have silent replicators on this machine. Usually the task does not run then."""
+        """Whether all begun sources have silent replicators on this machine. Usually the task then does not run."""
         begun = [source for source in self.sources if source.applied_lsn is not None]
         return bool(begun) and all(source.silent_since for source in begun)
 
@@ -178,7 +174,7 @@ class TaskStatus:
 
     @property
     def locked_rows(self) -> int:
-        """Returns the number of rows that are set aside."""
+        """The number of rows that are set aside."""
         return sum(table.rows for source in self.sources for table in source.locked_rows)
 
     @property
@@ -213,9 +209,10 @@ def task_status(
     step: Callable[[str], None] = lambda _: None,
     answer: Callable[[Callable[[], TaskStatus], str], TaskStatus] = lambda ask, _: ask(),
 ) -> TaskStatus:
-    """Connects to the target and to the sources, and returns the task's status. `step` gets what is read now.
+    """Connects to the target and to the sources, and returns the task's status.
 
-    `answer` calls the function that asks the target, and may limit its time; it also gets the target's name.
+    `step` receives a text about what is being read. `answer` receives the function that asks the target, and the
+    target's name: it calls the function, and may limit its time.
     """
     place = f"the target {parts[0].target.place}"
 
@@ -226,7 +223,7 @@ def task_status(
             return status_on(target, parts)
 
     found = answer(on_target, place)
-    # The sources are asked last: so no applied place is after the end of its log, even while a run applies changes.
+    # The sources are asked last. Otherwise a run could meanwhile apply changes after the reported end of the log.
     ends = ask_for_ends(parts)
     pairs = zip(found.sources, parts, strict=True)
     return replace(found, sources=tuple(replace(one, log=_log(part, one, ends, step)) for one, part in pairs))
@@ -266,7 +263,6 @@ def local_status(parts: Sequence[TaskConfig]) -> TaskStatus:
 def _with_run_here(
     found: TaskStatus, parts: Sequence[TaskConfig], moved_at: float, epochs: Mapping[str, int]
 ) -> TaskStatus:
-    """Adds the state of the run on this machine. `moved_at` and `epochs` are the target's, for `last_end`."""
     process = running_process(parts[0])
     pauses = stored_pauses(parts[0], process)
     return replace(
@@ -280,7 +276,7 @@ def _with_run_here(
 
 
 def _without_run(config: TaskConfig, lack: ReceiveProblem | None) -> ReceiveProblem | None:
-    """Returns why the log is not received while no run is seen: a silent replicator has ended with its run."""
+    """Returns why the log is not received while no run is seen. A silent replicator has then ended with its run."""
     if lack is None or lack.error.code != REPLICATOR_SILENT:
         return lack
     what = "no run of the task is seen, so the source's log is not received"
@@ -385,9 +381,8 @@ class PartialColumn:
     """A column of a target table that only some shards have.
 
     In optimistic mode, the target gets a column when the first shard has it, and drops it when the last shard has
-    dropped it. Between these two moments no shard waits, and no lock names the shards that lack the column. In
-    pessimistic mode, such columns may remain after an operator has let shards continue, or has skipped changes of
-    shards.
+    dropped it. In between no shard waits, so no lock names the shards that lack the column. In pessimistic mode, an
+    operator may have let shards continue without the others, or skipped changes of shards.
     """
 
     target: TableName
@@ -408,10 +403,7 @@ class PartialColumn:
 
 
 def partial_columns(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple[PartialColumn, ...]:
-    """Returns the partial columns, sorted by table and column.
-
-    The structure of each shard is taken at its checkpoint.
-    """
+    """Returns the partial columns, sorted by table and column. Each shard has the structure at its checkpoint."""
     if len(parts) == 1 and not parts[0].rules.routes.rules:
         return ()
     groups: dict[TableName, list[tuple[Member, Shard]]] = {}

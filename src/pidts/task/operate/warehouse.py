@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def demand_warehouse(session: TargetSession) -> None:
-    """Raises if the warehouse that a command has to read does not exist.
-
-    Targets of other kinds exist, since the connection to them has succeeded.
-    """
+    """Raises if the target is a warehouse that does not exist. Any other target exists, since it has answered."""
     if isinstance(session, CatalogConnection):
         session.demand_warehouse()
 
@@ -42,7 +39,7 @@ def change_tables(session: TargetSession) -> ChangeRecord:
 
 
 def server_state_of(session: TargetSession, config: TaskConfig) -> CatalogLag | None:
-    """Returns how far the catalog of a server is behind the warehouse; None if the task publishes to no server."""
+    """Returns the lag of a server's catalog after the warehouse; None if the task publishes to no server."""
     server = config.target.server_catalog
     if server is None:
         return None
@@ -54,9 +51,10 @@ def server_state_of(session: TargetSession, config: TaskConfig) -> CatalogLag | 
 
 
 def catalog_finding(config: TaskConfig, *, resumed: bool) -> Iterator[Finding]:
-    """Yields a finding that says whether the catalog of a server can be written to.
+    """Yields a finding about whether the catalog of a server can be written to.
 
-    A task that has begun starts in any case: its rows go into the warehouse, and `pidts status` shows the lag.
+    For a task that has begun (`resumed`), a problem is only a note: the task writes its rows into the warehouse, and
+    `pidts status` shows the catalog's lag.
     """
     if (server := config.target.server_catalog) is None:
         return
@@ -76,7 +74,7 @@ def reached(session: TargetSession) -> str:
 
 
 def access_finding(session: CatalogConnection) -> Finding:
-    """Returns a finding that says whether this account may write to the warehouse, or create it."""
+    """Returns a finding about whether this account may write to the warehouse, or create it."""
     item, place = "target_privilege", Path(session.warehouse)
     while not place.exists():
         place = place.parent
@@ -90,7 +88,7 @@ def access_finding(session: CatalogConnection) -> Finding:
 
 
 def _store_problem(session: CatalogConnection) -> str:
-    """Returns the reason why no object can be written to the object store and removed; empty if there is none."""
+    """Writes an object to the object store and removes it. Returns the problem; empty if there is none."""
     from pidts.target.iceberg.files import is_local, remove, write_bytes
 
     if is_local(session.files):

@@ -27,7 +27,7 @@ class WarehouseSweeps:
             threading.Thread(target=self._run, name="sweep", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the thread without waiting for a sweep, which may be interrupted at any point."""
+        """Ends the thread without waiting for a sweep. A sweep may be interrupted at any point."""
         self._closed.set()
 
     def _run(self) -> None:

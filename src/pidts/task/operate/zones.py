@@ -31,14 +31,11 @@ class DirectionStatus:
     error: str = ""
     """The reason why the target's records cannot be read."""
     lag: float | None = None
-    """The age in seconds of the oldest change that the target lacks.
-
-    The age is None if the direction's relay is not on this machine, or if the search takes too long.
-    """
+    """The age in seconds of the oldest change that the target lacks; None if it is not known (`lag_after`)."""
 
     @property
     def stage(self) -> str:
-        """Returns the state in a few words; `not receiving`: the task runs, but no log is received on this machine."""
+        """The state in a few words. `not receiving`: the task runs, but the replicator on this machine is silent."""
         if self.status is None:
             return "unknown"
         if not self.status.has_begun:
@@ -53,7 +50,7 @@ class DirectionStatus:
 
     @property
     def exit_code(self) -> int:
-        """Returns 5 if the direction needs an operator, 1 if its target does not answer, and otherwise 0."""
+        """5 if the direction needs an operator, 1 if its target's records cannot be read, otherwise 0."""
         if self.status is None:
             return PidtsError.exit_code
         return Halted.exit_code if self.status.needs_operator else 0
@@ -73,8 +70,7 @@ class DirectionStatus:
 def statuses_into_zone(directions: Sequence[tuple[Direction, TaskConfig]]) -> list[DirectionStatus]:
     """Returns the status of directions into one zone, all read on one session of the zone's server.
 
-    If the session is lost, the status is read again on a new session. If the server does not accept a new session, the
-    remaining directions get this error.
+    If the session is lost, a new one is opened. If this fails, the remaining directions get the error.
     """
     found: list[DirectionStatus] = []
     with ExitStack() as sessions:
@@ -102,7 +98,7 @@ def _connected(sessions: ExitStack, config: TaskConfig) -> TargetSession:
 
 
 def _direction_status(target: TargetSession, direction: Direction, config: TaskConfig) -> tuple[DirectionStatus, bool]:
-    """Returns the direction's status, or the error, and whether the session is lost."""
+    """Returns the direction's status, with the error if it cannot be read, and whether the session is lost."""
     try:
         return DirectionStatus(direction=direction, status=status_on(target, [config])), False
     except PidtsError as error:
@@ -112,8 +108,8 @@ def _direction_status(target: TargetSession, direction: Direction, config: TaskC
 def lag_after(config: TaskConfig, lsn: Lsn | None, *, seconds: float = _SEARCH_SECONDS) -> float | None:
     """Returns the age in seconds of the first change after `lsn` that the task carries; 0 if there is no such change.
 
-    Returns None if the task has not begun, if the relay is on another machine or does not have this place, or if the
-    search takes longer than `seconds`.
+    Returns None if the age is not known: the task has not begun, the relay is on another machine or does not have this
+    place, or the search takes longer than `seconds`.
     """
     folder = config.relay / config.source.source_id
     if lsn is None or not folder.is_dir():

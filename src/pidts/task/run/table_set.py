@@ -432,7 +432,7 @@ class TableSet:
             if fit.missing:
                 found.whole.setdefault(fit.name, "the target does not have it")
             elif fit.name not in found.whole and begun is not None:
-                # Mode NEW is not possible: if the table's key changed during the copy, the table would be emptied.
+                # Not NEW: before a schema change of its key, a table in mode NEW is emptied, to be copied as a whole.
                 mode = CopyMode.ADD if fit.mode is CopyMode.NEW else fit.mode
                 change.copy[fit.name] = replace(begun, mode=mode, phase=Phase.REREAD, estimate=0, sends_again=True)
         found.forget_keys_of_whole_tables()
