@@ -1,11 +1,12 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
-The new source's tables may have a newer structure than the target's tables. The target records the other sources'
-structures at their checkpoints. A schema change that all servers have made may still be in the relays of these sources.
-If the new source joined the shard group at that time, no source would go on. The schema change would wait for the new
-source, and the new source would wait for the schema change. So the new source waits outside the group. The other
-sources do not wait for it; they reach its structure, and then the new source begins. No shard waits for a table that
-has no rows on the target yet, not even if the log creates this table.
+A new source may be ahead of the target. For example, all servers have made a schema change, but the task has not
+applied it for the other sources yet: it is still in their relays. If the new source joined the shard group now, the
+task would stop for ever: the schema change would wait for the new source, and the new source for the schema change. So
+the new source waits outside the group. The other sources do not wait for it. When they have reached its structure, the
+new source begins.
+
+No shard waits for a table that has no rows on the target yet, not even if the log creates this table.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from pidts.task.tables.merged import Shard
 
 
 class ShardAhead(Transient):
-    """The new source has a newer structure than the other sources, and begins when they have reached this structure."""
+    """The new source has a newer structure than the other sources. It begins when they have reached this structure."""
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:
-    """Returns the structure of these shards' merged table on the target. The task already carries all of the shards."""
+    """Returns the structure that the merged table of these shards has on the target. The task carries them all."""
     first = begun[0].target_table
     if mode != "optimistic" and all(same_version(first, other.target_table) for other in begun):
         return first
@@ -41,8 +42,8 @@ def fitting_structure(
 ) -> Table:
     """Returns the structure of a shard group's merged table. The task already carries some shards of the group.
 
-    Raises `ShardAhead` if a table of this source does not fit yet, but fits the structure that a table already has on
-    another source's server. If the table fits no such structure, refuses the start, except in optimistic mode.
+    A table of this source may not fit this structure. If it fits the present structure of a shard on another source's
+    server, raises `ShardAhead`. Otherwise refuses the start, except in optimistic mode.
     """
     begun = [one for one in group if one.begun]
     agreed = shared_structure(target, config.name, begun, config.shard_mode)
@@ -75,7 +76,7 @@ def waiting_reason(
 
 
 def _current_shards(other_parts: Sequence[TaskConfig], begun: Sequence[Shard]) -> Iterator[Shard]:
-    """Yields the shards that the task already carries, each with the structure that it has on its server now."""
+    """Yields the shards of `begun` that still exist, each with the structure that it has on its server now."""
     for config in other_parts:
         known = {one.table.name: one for one in begun if one.source == config.source.source_id}
         if known:

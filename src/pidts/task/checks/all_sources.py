@@ -1,4 +1,4 @@
-"""Runs the prechecks of a task: the checks of each source, and the checks that concern all sources together."""
+"""Runs the prechecks of a task: those of each source, and those of all sources together."""
 
 from __future__ import annotations
 
@@ -22,18 +22,15 @@ from pidts.task.tables.copy_start import Patterns
 _log = structlog.get_logger(__name__)
 
 _OF_TASK = frozenset({"owners", "relay_directory", "relay_server", "rules", "target_connection", "target_privilege"})
-"""Checks of the task, its target or this machine: if all sources have the same finding, it is reported without naming a
-source.
-"""
+"""Checks of the task, its target or this machine. If all sources have the same finding, it names no source."""
 
 
 @lost_is_down()
 def check_all_sources(parts: Sequence[TaskConfig], *, step: Callable[[str], None] = lambda _: None) -> list[Finding]:
-    """Returns the findings of every check. `step` gets what is checked now.
+    """Returns the findings of every check. `step` receives a text about what is being checked.
 
-    With several sources, a finding that is the same for all of them is returned once and names "all sources", unless it
-    concerns the task or its target. Any other finding names its source. Raises `ServerDown` if a connection is lost
-    during the checks.
+    In a task with several sources, a finding that all of them have is returned once, and says "all sources" unless it
+    concerns the task or its target. Any other finding names its source. Raises `ServerDown` if a connection is lost.
     """
     seen: dict[str, Collection[TableName]] = {}
     found = _requirements(parts, {}, seen, step)
@@ -50,7 +47,7 @@ def _requirements(
     seen: dict[str, Collection[TableName]],
     step: Callable[[str], None] = lambda _: None,
 ) -> list[Finding]:
-    """Returns the findings on which a run depends. The tables of each source are put into `seen`."""
+    """Returns the findings on which a run depends. Puts the tables of each source into `seen`."""
     step("comparing merged tables")
     together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
     of_each = _of_each(parts, resync, seen, step)
@@ -60,7 +57,7 @@ def _requirements(
 
 
 def _table_names(part: TaskConfig) -> frozenset[TableName]:
-    """Returns the names of all tables of a source, also of those that are not in the task."""
+    """Returns the names of all tables of a source, even those that are not in the task."""
 
     def is_foreign(name: TableName) -> bool:
         return not is_system(name.schema) and name.schema != part.allow.own
@@ -72,7 +69,7 @@ def _table_names(part: TaskConfig) -> frozenset[TableName]:
 def lost_log_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
     """Returns a failed finding for each source whose log after the target's checkpoint is known to be gone.
 
-    The findings are those of `pidts check` alone. A run finds the loss by itself, unless it copies all tables again.
+    Only `pidts check` calls this: a run finds the loss by itself, unless it copies all tables again.
     """
     found = []
     for part in parts:
@@ -88,10 +85,7 @@ def lost_log_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
 
 
 def _with_tables_elsewhere(finding: Finding) -> Finding:
-    """If a finding fails because this source has no tables, returns it as passed; returns any other finding unchanged.
-
-    Another source of the task has tables, so the task has something to do.
-    """
+    """Returns a finding as passed if it fails only because this source has no tables: another source has tables."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message}; a table that is created later joins the task"
@@ -99,9 +93,9 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """If a finding fails because the source has no tables, returns it as passed; returns any other finding unchanged.
+    """Returns a finding as passed if it fails only because the source, an empty zone, has no tables.
 
-    The source is an empty zone, to which another task will copy the tables.
+    Another task will copy the tables there.
     """
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
@@ -136,10 +130,10 @@ def _of_each(
 
 @lost_is_down()
 def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
-    """Raises if a finding keeps the task from running; raises `ServerDown` if only a server cannot be reached.
+    """Raises if a finding prevents the run; raises `ServerDown` if only an unreachable server prevents it.
 
-    If the task has begun with all its sources, it waits for a source that cannot be reached, and the other sources
-    continue. A new source can join only while all sources answer, because their structures are compared.
+    If the task has begun with all its sources, an unreachable source prevents nothing: the task waits for it, and the
+    other sources continue. A new source can join only while all sources answer, because their structures are compared.
     """
     findings = _requirements(parts, resync, {})
     down = [finding for finding in findings if finding.item == "source_connection" and not finding.ok]

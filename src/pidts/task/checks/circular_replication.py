@@ -1,20 +1,20 @@
 """Finds tasks that carry this task's changes back to its source.
 
-An example: task `ab` carries shop.orders from server A to server B, and task `ba` carries it from B to A. A program
-changes a row on A twice. Task `ab` carries the first value to B, and task `ba` carries it back to A, where it
-overwrites the second value. Task `ba` loses writes of B in the same way.
+An example of the harm: task `ab` carries shop.orders from server A to server B, and task `ba` carries it from B to A. A
+program changes a row on A twice. Task `ab` carries the first value to B, and task `ba` carries it back to A, where it
+overwrites the second value. Writes on B are lost in the same way.
 
-This task's source shows a task that carries changes back. Another task that writes to the source keeps its checkpoint,
-its tables and its routes there in its meta schema. It also records the identity of the server that it reads. If that
-server is this task's target, the routes of both tasks show the tables whose changes go in a circle. If this task's
-account may not read that meta schema, the other task is not found.
+The records on this task's source show such a task. Every task keeps its checkpoint, its tables and its routes in a meta
+schema on the server that it writes to. There it also records the identity of the server that it reads. If another task
+writes to this task's source and reads this task's target, the routes of both tasks show the tables whose changes go in
+a circle. If this task's account may not read that meta schema, the other task is not found.
 
 A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
-source: the task from B to C records on C that it also carries tables of A. The task from B to C knows this if the task
-from A to B began first. At each start, the task looks again.
+source: the task from B to C records on C that it also carries tables of A. It knows this if the task from A to B began
+first. It looks again at each of its starts.
 
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
-task checks again after it has recorded its own source: the task that checks later then finds the other task's record.
+task checks again after it has recorded its own source. The later one of these checks finds the other task's record.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ from pidts.task.checks.zone_topology import failed, forgotten, other_records_fin
 from pidts.task.config.task_file import TaskConfig
 
 _NAMED = 3
-"""The number of tables that a message names at most."""
+"""A message names at most this number of tables."""
 
 
 Step = Callable[[TableName], TableName | None]
-"""A function that returns the table to which a task carries the changes of a table; None if it does not carry them."""
+"""A function that returns the table to which a table's changes are carried; None if they are not carried."""
 
 
 def circle_findings(
     config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]
 ) -> list[Finding]:
-    """Returns a failed finding for each task that sends this task's changes back; `tables` are the source's tables."""
+    """Returns a failed finding for each task that carries this task's changes back to its source.
+
+    `tables` are the source's tables. Between zones, also returns the findings of `zone_topology`.
+    """
     there = server_identity(config, target)
     if not there:
         return []
@@ -83,7 +86,7 @@ def circle_findings(
 
 
 def going_round(names: Iterable[TableName], step: Step) -> list[TableName]:
-    """Returns one table for each circle of tasks in which changes of these tables would go round for ever."""
+    """Returns, for each table whose changes would go in a circle for ever, one table of this circle."""
     found: set[TableName] = set()
     for name in names:
         seen: set[TableName] = set()

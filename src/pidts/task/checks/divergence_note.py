@@ -18,10 +18,7 @@ _ACTION = {
 
 
 def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[TablePreview]]) -> str:
-    """Returns the note.
-
-    The note is empty for a datacenter, which has no rows to compare. `found` contains the tables of each source.
-    """
+    """Returns the note; empty for a datacenter, which has no rows to compare. `found` has each source's tables."""
     if parts[0].target.is_datacenter:
         return ""
     policy = parts[0].on_divergence

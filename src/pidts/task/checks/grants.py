@@ -1,7 +1,8 @@
-"""The statements that grant a task's accounts the privileges that they need, and no more, for each server's own client.
+"""Makes the statements that give a task's accounts the privileges that they need, and no more.
 
-An account that may grant privileges connects to the servers, because the task's accounts may not exist yet. The
-statements depend on the servers' current tables: which tables have a key, and which schemas belong to other accounts.
+An operator runs these statements in each server's own client. PiDTS connects with an account that may grant privileges,
+because the task's accounts may not exist yet. The statements depend on the servers' current tables: for example, which
+tables have a key, and which schemas belong to other accounts.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Grants:
     """The server's kind, version and address."""
     account: str
     create: str
-    """The statement that creates the account; the reader fills in the password."""
+    """The statement that creates the account. The operator fills in the password."""
     statements: tuple[tuple[str, str], ...]
     """Pairs of a reason and a statement."""
     notes: tuple[str, ...] = ()
@@ -81,7 +82,7 @@ class Grants:
 
 @dataclass(frozen=True, slots=True)
 class OtherAccounts:
-    """The accounts to connect with instead of the task's own, and the host that MySQL's accounts log in from."""
+    """The accounts to connect with instead of the task's own, and the host from which MySQL's accounts log in."""
 
     sources: Mapping[str, SourceConfig] = field(default_factory=dict)
     """Connections by source id."""
@@ -96,11 +97,9 @@ def grants_of(
     *,
     cutover: bool = False,
 ) -> Iterator[Grants]:
-    """Yields the statements for each server.
+    """Yields the statements for each server. `cutover` adds the privileges that only `pidts cutover` needs.
 
-    The sources are always queried, because their tables decide about the target's statements.
-
-    `cutover` adds the privileges that only `pidts cutover` needs.
+    The sources are queried in any case, because their tables decide about the target's statements.
     """
     target_table: dict[TableName, None] = {}
     schemas: set[str] = set()
@@ -125,10 +124,10 @@ def grants_of(
 
 @contextmanager
 def _hinted(option: str, *, is_given: bool) -> Iterator[None]:
-    """Suggests another account if the connection fails, since the task's own account may not exist yet.
+    """Changes the advice of an error if the connection fails.
 
-    If the option was given, its URL has the wrong account or password. If the database is missing, the error's own
-    advice stays: another account would not help.
+    Without the option, the task's own account may not exist yet: the advice names the option. With it, the URL has the
+    wrong account or password. If the database is missing, another account would not help: the error stays unchanged.
     """
     try:
         yield
@@ -198,8 +197,7 @@ def _source(
     (triggers,) = grant_statements([Privilege("TRIGGER")], to)
     notes.append(f"optional: {_SEES_TRIGGERS}: {triggers}")
     if config.target.type == "mysql":
-        # This is a note, because the task runs without this grant: only the check `circular_replication` then finds
-        # less.
+        # A note, because the task runs without this grant. Only the check `circular_replication` finds less.
         for schema in meta_schemas(partial(query, session)):
             (grant,) = grant_statements([Privilege("SELECT", schema)], to)
             notes.append(
@@ -217,10 +215,10 @@ def _source(
 
 
 def _source_account_in_use(server: SourceConfig, hosts: Sequence[str]) -> str:
-    """Returns the account that the source chooses at the task's own login; empty if there is none to ask for.
+    """Returns the account that the source chooses at the task's own login; empty if it is not known or not needed.
 
-    Only the server knows which of a user's accounts a login gets: it compares their hosts with the address that it sees
-    of this machine. If there is only one account, no login is needed.
+    A user may have several accounts, one for each host. Only the server knows which of them a login gets, since it
+    compares their hosts with the address that it sees of this machine. With a single account, no login is needed.
     """
     if len(hosts) == 1:
         return ""
@@ -232,7 +230,7 @@ def _source_account_in_use(server: SourceConfig, hosts: Sequence[str]) -> str:
 
 
 def _target_account_in_use(target: Target, session: MySqlSession, user: str) -> str:
-    """Returns the account that the target chooses at the task's own login; `session` may read the user's accounts."""
+    """Does the same as `_source_account_in_use` for a target. `session` may read the user's accounts."""
     if len(mysql.hosts_there(session, user)) == 1:
         return ""
     try:
@@ -274,7 +272,6 @@ def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Gr
 
 
 def _ownership_note(need: postgres.MissingPrivilege) -> str:
-    """Returns the note about a privilege that only schema changes need."""
     if need.grant:
         return f"{need.why}, the account must own the table: {need.grant}"
     return f"{need.why}, the account must own the table. {need.instead}"

@@ -29,8 +29,8 @@ _ANSWER_SECONDS = 5.0
 def hive_findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> Iterator[Finding]:
     """Yields findings about names, the metastore, and the Java that its client needs.
 
-    A task that has begun starts even if these checks fail: its rows go into the warehouse, and `pidts status` shows
-    which tables are not published.
+    For a task that has begun (`resumed`), a problem is only a note: the task writes its rows into the warehouse, and
+    `pidts status` shows which tables are not published.
     """
     for finding in _findings(config, tables, resumed=resumed):
         yield replace(finding, ok=resumed, is_note=resumed)
@@ -85,7 +85,7 @@ def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> 
 
 
 def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
-    """Yields a finding for each of these names if the metastore has a table of this name with files elsewhere."""
+    """Yields a finding for each name with which the metastore already has a table whose files are elsewhere."""
     from pidts.spark.metastore import metastore
     from pidts.target.hive.places import folder_of, is_in
 

@@ -60,12 +60,12 @@ def not_carried_findings(
 ) -> list[Finding]:
     """Returns a passed finding for each table that has objects besides rows, and one for the schemas.
 
-    For a datacenter there is no such finding: it contains only records of changes, so no application can switch to it.
+    There are none for a datacenter, since no application can switch to it.
     """
     if part.target.is_datacenter:
         return []
-    # This check has the tables of its own source only. If only tables of other sources share a target table, the
-    # cutover reports this.
+    # This check knows only the tables of its own source. A target table may be merged from tables of several sources:
+    # the cutover reports this.
     tables = {one.source.source_id: own if one is part else () for one in parts}
     notes = [
         f"{table}: {'; '.join(of_table)}"

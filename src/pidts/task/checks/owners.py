@@ -14,8 +14,8 @@ from pidts.source.finding import Finding
 def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
     """Returns findings about the owners of each table.
 
-    A table without an owner that was created while the task ran does not prevent the next start: changes of its rows
-    are locked, whichever zone makes them.
+    If the task has begun (`resumed`), a table without an owner does not prevent the start: it may have been created
+    while the task ran. Changes of its rows are locked, whichever zone makes them.
     """
     tables, found = list(tables), []
     fix = "Correct pidts.owners, in the same way in the tasks of all zones"
@@ -45,7 +45,7 @@ def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, r
 
 
 def record_findings(owners: Owners, records: Iterable[RangeOwner]) -> list[Finding]:
-    """Returns findings about the ranges that `pidts zones move` has recorded in the target's zone (`records`)."""
+    """Returns findings about `records`: the ranges that `pidts zones move` has recorded in the target's zone."""
     records, found = list(records), []
     for record in records:
         try:

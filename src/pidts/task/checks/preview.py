@@ -1,4 +1,4 @@
-"""The preview of a task: the actions of its first run on the target, table by table. Nothing is written."""
+"""Previews a task: what its first run would do on the target, table by table. Nothing is written."""
 
 from __future__ import annotations
 
@@ -141,8 +141,6 @@ def _tables(config: TaskConfig, source: Session) -> dict[TableName, Table]:
 
 
 class _Previewer:
-    """Makes the previews of one source's tables."""
-
     def __init__(
         self, config: TaskConfig, target: TargetSession, tables: Mapping[TableName, Table], others: Sequence[Shard]
     ) -> None:
@@ -156,7 +154,6 @@ class _Previewer:
                 self._target_names[name] = config.rules.target_name(name)
 
     def preview(self, table: Table, size: TableSize | None, besides: Sequence[str]) -> TablePreview:
-        """Returns the preview of one table; `besides` are notes on the objects that it has besides rows."""
         name = table.name
         columns: tuple[ColumnPreview, ...] = ()
         rendered = RenderedChange(())
@@ -198,7 +195,6 @@ class _Previewer:
         )
 
     def _recorded(self, table: Table, size: TableSize | None) -> TablePreview:
-        """Returns the preview of a table whose changes become records of a datacenter."""
         database = self._config.target.database
         statements = statements_of(database, self._target)
         return TablePreview(
@@ -241,10 +237,7 @@ class _Previewer:
         return before, tuple(statement for statement in whole.statements if statement not in before.statements)
 
     def _rules_of(self, name: TableName) -> tuple[RulePreview, ...]:
-        """Returns the rules that concern a table.
-
-        Of the routes, it returns only the one that is used; routes for tables have priority.
-        """
+        """Returns the rules that concern a table. Of several matching routes, returns only the one that is used."""
         rules, sensitive = self._config.rules, self._config.allow.case_sensitive
         routed = str(rules.routes.destination(name).rule or "") if name in self._target_names else None
         return tuple(

@@ -1,8 +1,9 @@
 """Lists the privileges that a task's accounts need. `check` compares the accounts with this list, `grants` prints it.
 
-The source's catalog shows an account only the tables that it may read: a table without SELECT is invisible. So the
-check searches for the tables that the task file names without a pattern. If an invisible table only fits a pattern, the
-check cannot know that the table exists. The check knows invisible schemas if the account has SHOW DATABASES.
+The source's catalog shows an account only the tables that it may read: a table without SELECT is invisible. So for
+tables that the task file names without a pattern, the check looks for SELECT among the account's grants. If an
+invisible table only fits a pattern, the check cannot know that it exists. With SHOW DATABASES, the check at least knows
+all schemas.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ HEARTBEAT_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 """MariaDB also needs SELECT for an INSERT that updates an existing row."""
 _PATTERN = frozenset("*?[")
 _PLACES = 5
-"""How many schemas one finding about missing privileges names at most."""
+"""One finding about missing privileges names at most this number of schemas."""
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
-    """Yields the privileges to read the log, `tables` and tables that the rules name, and to write the heartbeat."""
+    """Yields the privileges to read the log, `tables`, and tables that the rules name, and to write the heartbeat."""
     if config.relay_from is None:
         yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")
@@ -74,7 +75,7 @@ def takes_all_of(allow: AllowList, schema: str) -> bool:
 
 
 def source_findings(config: TaskConfig, session: Session, tables: Collection[Table]) -> list[Finding]:
-    """Returns findings about privileges that the checks of single tables do not cover."""
+    """Returns findings about the source account's privileges that the checks of single tables do not cover."""
     server, to = server_info(session), account(session)
     has = privileges_of(current_grants(session, server))
     unseen = [one for one in named_in(config.allow) if not has.has(one)]
@@ -131,7 +132,7 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
 
 
 def _or_absent(schema: str) -> str:
-    """Returns the other explanation of a missing SELECT: an account without SHOW DATABASES does not see the schema."""
+    """Returns the other possible cause of a missing SELECT, for an account that does not see which schemas exist."""
     return (
         f", or this source has no schema {schema}: check the spelling in block-allow-list. GRANT SHOW DATABASES lets "
         "the check see which of the two it is"
@@ -139,13 +140,13 @@ def _or_absent(schema: str) -> str:
 
 
 def _or_meant(schema: str, others: Sequence[str]) -> str:
-    """Returns the beginning of an advice to grant a privilege: the account may see a schema with a similar name."""
+    """Returns the beginning of an advice to grant a privilege, if the account sees a schema with a similar name."""
     meant = _meant(schema, others)
     return f"{meant} Otherwise: " if meant else ""
 
 
 def _meant(schema: str, others: Sequence[str]) -> str:
-    """Returns the advice to correct a misspelt schema, if there is a schema with a similar name; otherwise nothing."""
+    """Returns the advice to correct a misspelt schema; empty if no schema has a similar name."""
     found = similar(schema, others)
     return f"If {schema} means {' or '.join(found)}, correct it in block-allow-list." if found else ""
 
@@ -199,7 +200,7 @@ def lacking_findings(session: MySqlSession, lacking: Sequence[Privilege]) -> lis
 
 
 def lacking_grants(parts: Sequence[TaskConfig]) -> list[str]:
-    """Returns the GRANT statements for what the task's accounts lack. A server that refuses to answer is left out."""
+    """Returns the GRANT statements for privileges that the task's accounts lack. Leaves out servers with errors."""
     found: list[str] = []
     upstream: list[TableName] = []
     for config in parts:
@@ -222,7 +223,7 @@ def lacking_grants(parts: Sequence[TaskConfig]) -> list[str]:
 
 
 def named_in(allow: AllowList) -> Iterator[Privilege]:
-    """Yields SELECT on schemas and tables that the block-allow-list names without a pattern and does not exclude."""
+    """Yields SELECT on the schemas and tables that the block-allow-list takes and names without a pattern."""
     for schema, table in allow.do_tables:
         if _is_plain(schema) and allow.takes_schema(schema):
             if _is_plain(table):
@@ -234,14 +235,13 @@ def named_in(allow: AllowList) -> Iterator[Privilege]:
 
 
 def _fitting(allow: AllowList, schemas: Iterable[str]) -> list[Privilege]:
-    """Returns SELECT on each of these schemas that fits a pattern and of which the task takes all tables."""
+    """Returns SELECT on each of these schemas of which the task takes all tables; none if it names no schemas."""
     if not allow.do_tables and not allow.do_dbs:
         return []  # without patterns, an operator may choose the schemas by the account's privileges alone
     return [Privilege("SELECT", schema) for schema in schemas if takes_all_of(allow, schema)]
 
 
 def _patterns(allow: AllowList) -> list[str]:
-    """Returns the patterns with which the block-allow-list takes schemas."""
     taken = [schema for schema, _ in allow.do_tables] or allow.do_dbs
     return sorted({schema for schema in taken if not _is_plain(schema)})
 
@@ -251,7 +251,7 @@ def _is_plain(pattern: str) -> bool:
 
 
 def _is_of(one: Privilege, name: TableName) -> bool:
-    """Whether a privilege covers a table. Case is ignored, since a mistake about case does no harm here."""
+    """Whether a privilege covers a table. Ignores case: a mistake about case does no harm here."""
     return one.schema.lower() == name.schema.lower() and one.table.lower() in {"", name.name.lower()}
 
 

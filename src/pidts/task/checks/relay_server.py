@@ -13,9 +13,9 @@ _SECONDS = 10.0
 
 
 def relay_server_findings(config: TaskConfig) -> list[Finding]:
-    """Returns the finding about the relay server; an empty list if this machine receives the log itself.
+    """Returns the finding about the relay server; none if this machine receives the log itself.
 
-    A relay server that is down passes the check, since the follower waits for it.
+    A relay server that is down passes the check, since the task waits for it.
     """
     origin = config.relay_from
     if origin is None:

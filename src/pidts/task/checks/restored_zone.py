@@ -2,15 +2,15 @@
 
 A task without zones may continue from an older checkpoint, since it reads the changes after this checkpoint from the
 log once more. Between zones that is not enough. The restored zone has lost the changes that its own programs made after
-the backup. Other zones have these changes, but no task carries a zone's own changes back to it. So the zones stay
-different, and no lock shows it.
+the backup. Other zones have these changes, but no task carries a zone's own changes back to it. So the zones would stay
+different, and no lock would show it.
 
-The task records in the relay a position that the target has reached: its *need*. This position is after the target's
-checkpoint only if the target was restored.
+How it is noticed: the task records in the relay a position that the target has reached, its *need*. This position is
+after the target's checkpoint only if the target was restored.
 
-Tasks that read the target's log have recorded the positions up to which they have read it. These positions prove
-nothing: the target may have failed over since, or such a task may never run again. A task that reads the target's log
-stops by itself if the log ends before its position.
+There are other records: a task that reads the target's log has recorded up to where. But they prove nothing, since the
+target may have failed over since, or that task may never run again. Besides, that task stops by itself if the log ends
+before its position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pidts.task.config.task_file import TaskConfig
 def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     """Halts if the target's checkpoint is before the position that the relay has recorded as the task's need.
 
-    The need is read before the checkpoint, so a task that runs meanwhile cannot cause a false alarm.
+    The need is read before the checkpoint. In the other order, a run that moves both meanwhile would cause a halt.
     """
     if not config.is_between_zones:
         return

@@ -1,9 +1,8 @@
-"""Hints about rules that match no table, or whose effect may be unexpected. None of them is an error.
+"""Gives hints about rules that match no table, or whose effect may be unexpected. None of them is an error.
 
-- A misspelled column makes an expression false, without an error. DM does the same, because a column may be added after
-  its rule, or be dropped before it.
-- A `Do` rule that lists only kinds of row changes leaves out schema changes, so the table on the target keeps its
-  structure.
+- If an expression names a column that the table lacks, it is false. This is no error (as in DM), because a column may
+  be added after its rule, or be dropped before it. But the name may be misspelled.
+- A `Do` rule that lists only kinds of row changes leaves out schema changes, so the target's table keeps its structure.
 - A route extracts what the groups of its expression match, so an expression without a group extracts nothing.
 """
 
@@ -41,7 +40,7 @@ def rule_hints(rules: Rules, table: Table) -> list[str]:
 
 
 def rule_findings(rules: Rules, tables: Iterable[Table]) -> list[Finding]:
-    """Returns the hints as findings; each occurs once and names one of its tables."""
+    """Returns the hints as findings. A hint about several tables becomes one finding, which names one of them."""
     notes: dict[str, list[TableName]] = {}
     for table in tables:
         for note in rule_hints(rules, table):
@@ -91,7 +90,7 @@ class UnusedRule:
     """A rule, or an entry of the block-allow-list, that matches no table of the task."""
 
     says: str
-    """The rule as a message names it."""
+    """The name of the rule in messages."""
     schema: str
     table: str
     """The pattern for tables; empty if the rule is for schemas."""
@@ -101,7 +100,7 @@ class UnusedRule:
         return f"{self.says} matches no table of any source"
 
     def advice(self, present: Collection[TableName]) -> str:
-        """Returns what to do about the rule. `present` are all tables of the sources, also those not in the task."""
+        """Returns what to do about the rule. `present` are all tables of the sources, even those not in the task."""
         in_schemas = [name for name in present if self._fits(self.schema, name.schema)]
         if left_out := [name for name in in_schemas if not self.table or self._fits(self.table, name.name)]:
             return f"block-allow-list leaves out {listed(sorted(left_out))}: take it into the list, or remove the rule"
@@ -118,7 +117,7 @@ class UnusedRule:
 
 
 def unused_rules(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[UnusedRule]:
-    """Returns the rules that match none of these tables; none if a source's tables are not known."""
+    """Returns the rules that match none of these tables; an empty list if a source's tables are not known."""
     fits: dict[UnusedRule, bool] = {}
     for part in parts:
         names = tables.get(part.source.source_id)

@@ -36,7 +36,7 @@ LOCK_NO_MERGED = (
 
 
 def locks_rows(config: TaskConfig, shards: Iterable[Shard]) -> bool:
-    """Whether the task locks rows of these shards: it does not if versions decide about all of them."""
+    """Whether the task locks rows of these shards. It does not if versions decide about all of them."""
     is_locking = config.on_divergence is OnDivergence.LOCK
     return is_locking and not all(is_guarded(one.target_table, config.version_column) for one in shards)
 
@@ -56,10 +56,9 @@ class KeyRange:
     """The number that the table's next row gets, if it is known; otherwise the highest number in the table."""
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Whether the ranges overlap, so that rows with equal numbers would be one row on the target.
+        """Whether the ranges overlap: then rows with equal numbers would be one row on the target.
 
-        Two tables that the task already carries do not count as overlapping, since the check is for tables that join
-        the task.
+        The check is for tables that join the task. So two tables that the task already carries do not count.
         """
         is_news = not (self.shard.begun and other.shard.begun)
         is_apart = self.shard.discriminators != other.shard.discriminators
@@ -70,7 +69,7 @@ class KeyRange:
 
 
 def shard_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
-    """Returns findings about all merged tables; an empty list if no table is merged, or if a server does not answer."""
+    """Returns findings about all merged tables; none if no table is merged, or if a server does not answer."""
     if len(parts) == 1 and not parts[0].rules.routes.rules:
         return []
     try:
@@ -95,8 +94,8 @@ class _Group:
     locks_rows: bool = False
     """Whether the task locks rows that differ. Rows of merged tables cannot be locked."""
     merges_now: bool = True
-    """Whether a run would merge several shards at once. Otherwise, all but one of them join later, when the task reads
-    in the log that they are created.
+    """Whether a run would merge several shards at its start. Otherwise all but one of them join later, when the task
+    reads in the log that they are created.
     """
 
     def findings(self) -> Iterator[Finding]:
@@ -120,8 +119,8 @@ class _Group:
                 code="merged-not-locked",
             )
         overlaps = [(one, other) for one, other in combinations(self.counted, 2) if one.overlaps(other)]
-        # A running source may create a table that joins. If its keys overlap, this must not stop the source's other
-        # tables.
+        # A source of a running task may create a table that joins, with keys that overlap. This must not prevent the
+        # next start, and so stop all other tables.
         joining = [pair for pair in overlaps if {one.source for one in pair} <= self.resumed]
         refused = [pair for pair in overlaps if pair not in joining]
         if refused:
@@ -153,10 +152,7 @@ def overlapping_keys(
     new: Collection[Table],
     known: Collection[Table],
 ) -> str:
-    """Returns a message about tables that join the task and have rows that would replace rows of other shards.
-
-    The message is empty if no table has such rows.
-    """
+    """Returns a message about joining tables whose rows would overwrite rows of other shards; empty if none would."""
     if ignores_key_overlap(config) or not new:
         return ""
     source = config.source.source_id
@@ -253,8 +249,8 @@ def _ranges(
 ) -> dict[TableName, list[KeyRange]]:
     """Returns the key ranges of the shards whose rows could have equal keys on the target.
 
-    The shards' rows are numbered by AUTO_INCREMENT, these numbers reach the target unchanged, and no extracted column
-    distinguishes the rows of two shards.
+    This is so if AUTO_INCREMENT numbers the rows, these numbers reach the target unchanged, and no extracted column
+    tells the rows of two shards apart.
     """
     found: dict[TableName, list[KeyRange]] = {}
     alike = Counter((target_name, one.discriminators) for target_name, members in groups.items() for one in members)
@@ -276,10 +272,7 @@ def _ranges(
 
 
 def _counter(shard: Shard) -> str | None:
-    """Returns the auto-increment column of a table's key.
-
-    Returns None if the key has no auto-increment column, or if a column mapping changes the key.
-    """
+    """Returns the auto-increment column of a table's key; None if there is none, or if a mapping changes the key."""
     table = shard.table
     if shard.rules.maps_key(table):
         return None
@@ -307,11 +300,12 @@ ALIKE = (
 def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sources: Collection[str]) -> str:
     """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
 
-    A task in pessimistic mode may have such shards if it ran in optimistic mode before. The start is not refused, since
-    their rows fit. But the next schema change of the other shards does not wait for such shards
-    (`pidts.shards.decide`), although in pessimistic mode an operator expects it. A shard is not reported if an operator
-    has let a change run without it (`pidts ddl unlock`): the other shards do wait for it. The compared structures are
-    those at the checkpoints on the target, not the current structures on the servers.
+    A task in pessimistic mode may have such shards if it ran in optimistic mode before. Their rows fit, so the start is
+    not refused. But the next schema change of the other shards does not wait for such shards (`pidts.shards.decide`),
+    and in pessimistic mode an operator would expect that it does. So they are reported.
+
+    If an operator has let a change run without a shard (`pidts ddl unlock`), the other shards do wait for it. So this
+    shard is not reported. The compared structures are those at the checkpoints on the target, not the current ones.
     """
     recorded = target.meta.structures.load(task, MergedTablesKey())
     known = {source: target.meta.structures.load(task, SourceTablesKey(source)) for source in sources}

@@ -1,4 +1,4 @@
-"""The prechecks of one source: the source, the target and this machine. Nothing is written."""
+"""Runs the prechecks of one source: of the source, the target and this machine. Nothing is written."""
 
 from __future__ import annotations
 
@@ -71,10 +71,9 @@ def check_one_source(
 ) -> list[Finding]:
     """Returns the findings of every check. If a server cannot be reached, its other checks are left out.
 
-    `step` gets what is checked now.
-
-    Tables of `resync` may have rows on the target, and so may tables that share their target table with a table of
-    another source. The list contains a finding of an ignored check as passed. The source's tables are put into `seen`.
+    A finding of an ignored check is returned as passed. Tables that `resync` selects may have rows on the target; so
+    may tables that share their target table with a table of another source. Puts the source's tables into `seen`.
+    `step` receives a text about what is being checked.
     """
     findings = [_relay(config.relay, config.source.source_id), *relay_server_findings(config)]
     tables: dict[TableName, Table] = {}
@@ -128,10 +127,9 @@ def _source(
     *,
     resumed: bool,
 ) -> list[Finding]:
-    """Returns the findings about the source.
+    """Returns the findings about the source, and puts its tables into `tables`.
 
-    Puts the source's tables into `tables`. If the task file gives the start, and the structures at this start are
-    known, puts them into `at_start`.
+    If the task file gives a start at which a cutover has recorded the structures, puts these into `at_start`.
     """
     source = config.source.server
     place = f"source {config.source.source_id} ({address_of(source)})"
@@ -157,7 +155,7 @@ def _source(
             findings.append(
                 _table_list(sizes, len(tables), unseen=not all(one.ok for one in privileges), resumed=resumed)
             )
-            # Without tables, the checks of tables have no meaning.
+            # Without tables, a passed check of tables means nothing.
             findings += [one for one in found if tables or not (one.ok and one.item in _OF_TABLES)]
             findings += privileges
             findings += [] if resumed else _prepared_transactions(session)
@@ -190,10 +188,10 @@ def _source(
 
 
 def _prepared_transactions(session: Session) -> list[Finding]:
-    """Returns a hint if XA transactions are prepared now: a task that begins now lacks their rows.
+    """Returns a hint if XA transactions are prepared now: a task that begins now would lack their rows.
 
-    Older servers log such a transaction only when it is committed, so the log always has its rows. If the account may
-    not see prepared transactions (MySQL: XA_RECOVER_ADMIN), nothing is returned.
+    There is no hint for older servers, which log such a transaction only when it is committed: so the task reads its
+    rows. There is none either if the account may not see prepared transactions (MySQL: XA_RECOVER_ADMIN).
     """
     server = server_info(session)
     if server.number < _LOGS_PREPARED[server.product]:
@@ -247,9 +245,9 @@ def _fit(
     *,
     resumed: bool,
 ) -> list[Finding]:
-    """Returns findings about the target's tables: about all tables at the first start, and about joining tables later.
+    """Returns findings about the target's tables: at the first start about all tables, later about joining tables.
 
-    The source may be ahead of the target, so tables that the task already carries are not compared.
+    Tables that the task already carries are not compared, since the source may be ahead of the target.
     """
     copies = config.mode != "incremental"
     rules, new = config.rules, list(tables.values())
@@ -261,8 +259,8 @@ def _fit(
         except PidtsError as error:
             findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo, code=error.code))
         known = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
-        # If the task already writes to a table's target table, the table may be a known table that was renamed. The log
-        # shows this later.
+        # A table whose target table the task already writes to may be a known table that was renamed. The log shows
+        # this later.
         target_table = {target_name(config.rules, name) for name in known}
         new = [table for table in new if copies and target_name(config.rules, table.name) not in target_table]
     missing = 0
@@ -272,8 +270,7 @@ def _fit(
     others += [*own_shards(rules, own, begun=False), *own_shards(rules, known.values(), begun=True)]
     rules, others = with_extracted_keys(target, rules, new, others)
     if resumed:
-        # Rows of dropped shards stay. If the log later makes a table join their target table, it is checked at that
-        # time.
+        # Rows of dropped shards stay in their target table. A table that joins it is checked when the log creates it.
         left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
         new = [table for table in new if target_name(config.rules, table.name) not in left]
     merged = by_target(others)
@@ -298,8 +295,8 @@ def _fit(
         if ahead:
             findings.append(Finding("target_tables", ok=True, message=ahead))
         elif fit.problem and fit.has_rows and resumed and config.is_between_zones:
-            # A schema change of the target's zone may have made the table. Then the source's log shows the change, and
-            # the task reads that log when it starts.
+            # The zone of the target may have created the table, and another task carried this to the source. Then the
+            # task finds the statement in the source's log when it starts.
             message = f"{fit}: {fit.problem}; the task will not start, unless the log shows how the table was made"
             findings.append(Finding("target_tables", ok=True, message=message))
         elif fit.problem:
@@ -313,7 +310,6 @@ def _fit(
 
 
 def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
-    """Returns a finding about the tables that still wait after a restart."""
     held = load_held_tables(target, config)
     if not held.tables:
         return []

@@ -14,9 +14,9 @@ from pidts.task.operate.standbys import state_of, writes_what_it_replicates
 
 
 def standby_findings(config: TaskConfig) -> list[Finding]:
-    """Returns a finding for each standby; if a standby is not fit, one for each reason.
+    """Returns a finding for each standby; for an unfit one, a finding for each reason.
 
-    A standby that does not answer at present passes the check: after a failover, the lost primary is such a standby.
+    A standby that does not answer passes the check: after a failover, the lost primary is such a standby.
     """
     findings = []
     for server in config.source.standbys:

@@ -1,9 +1,13 @@
 """Reads the structures with which the task for the way back after a cutover begins.
 
-If a task file gives the start, the task needs the tables' structures at this start. For example, an application writes
-to the new server after a cutover, and a column is added there. Only later does the task that carries changes back start
-for the first time. The catalog shows the column, but rows in the log before the change do not have it. At the switch,
-the cutover has recorded the structures. The record is on the new server, which is the source of this task.
+If a task file gives the start, the task needs the tables' structures at this start. The catalog may not show them:
+
+1. A cutover ends. The application writes to the new server.
+2. A column is added there.
+3. The task that carries changes back starts for the first time. The catalog shows the column, but the first rows in the
+   log do not have it.
+
+So the cutover records the structures at the switch. The record is on the new server, which is the source of this task.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def structures_at_start(config: TaskConfig, source: Session) -> dict[TableName, Table]:
-    """Returns the tables' structures at the start in the task file, if a cutover to the task's source switched there.
+    """Returns the tables' structures at the start in the task file, if a cutover has recorded them there.
 
-    The result is empty if there was no such cutover, if it was done by an earlier version of PiDTS, or if the account
-    may not read its record.
+    Returns nothing if there was no such cutover, if an earlier version of PiDTS did it, or if the account may not read
+    its record.
     """
     given = config.source.start
     if config.mode != "incremental" or not isinstance(given, Position):

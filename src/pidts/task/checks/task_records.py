@@ -1,9 +1,9 @@
 """Reads the records of tasks on the server that they write to: whose changes each task carries, and by which rules.
 
 Each task records on its target the server that it reads, its zone, and the servers whose changes other tasks carry to
-that server. Each of these facts is a *note*: a text with a key in the task's meta schema. So the notes on one server
-show whose changes reach it, even through a chain of tasks. An account that may not read a meta schema does not see its
-tasks.
+that server. Each of these facts is a *note*: a text with a key, in the task's meta schema. So the notes on one server
+show whose changes reach it, even through a chain of tasks. If an account may not read a meta schema, it does not see
+the tasks there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SOURCE_SERVER = TableName("", "source server")
 
 
 TARGET_ZONE = TableName("", "target zone")
-"""The key of the note that names the zone of a task's target, if the task file has it."""
+"""The key of the note that names the zone of a task's target, if the task file names it."""
 
 
 FORWARDS = TableName("", "forwards")
@@ -48,9 +48,8 @@ _WITHOUT_TABLES = "yes"
 
 
 CONFLICT = TableName("", "conflict")
-"""The key of the note with the rule for a row that several zones write.
-
-The note names the version column or the owners; it is empty if such rows are locked.
+"""The key of the note with the rule for rows that several zones write: the version column or the owners. The note is
+empty if such rows are locked.
 """
 
 
@@ -59,14 +58,11 @@ ORIGINS = TableName("", "origins")
 
 
 _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure")}
-"""Tables of a meta schema, each with one of its columns. A schema with such a table and column is a meta schema."""
+"""Tables of a meta schema, each with one of its columns. A schema that has all of them is a meta schema."""
 
 
 OWNERS = "owners: "
-"""The prefix of a CONFLICT note about owners.
-
-The prefix cannot be the name of a version column, since no column's name ends with a blank.
-"""
+"""The prefix of a CONFLICT note about owners. It is no column's name, since no column's name ends with a blank."""
 
 
 _MOST_RECORDED = 10_000
@@ -109,28 +105,27 @@ class WritingTask:
     conflict: str = ""
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
     merges: AllowList | None = None
-    """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise.
-
-    All tables if an earlier version of PiDTS has recorded the note, until the task starts again.
+    """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise. If an
+    earlier version of PiDTS has recorded the note, it selects all tables until the task starts again.
     """
 
     @property
     def carries(self) -> frozenset[str]:
-        """Returns the zones whose changes the task carries to the queried server."""
+        """The zones whose changes the task carries to the queried server."""
         return self.forwards | {self.zone} if self.zone else self.forwards
 
     @property
     def tables(self) -> frozenset[TableName]:
-        """Returns the tables that the task carries."""
+        """The tables that the task carries."""
         return frozenset(self.origins[0].tables)
 
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession, *, merges: bool = False) -> None:
     """Records on the target the identity of the source, and the servers whose changes other tasks carry to it.
 
-    `merges`: the task has just begun to copy into a zone with rows of its own. This fact is recorded in the same
-    transaction as the task's zone, so the task of the opposite direction never sees one record without the other. Later
-    starts record the tables that the task then selects.
+    `merges`: the task has just begun to copy into a zone with rows of its own. The transaction that records this also
+    records the task's zone, so the task of the opposite direction never sees one without the other. Later starts record
+    the tables that the task then selects.
     """
     there = server_identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []
@@ -150,9 +145,9 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession, *,
 
 
 def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
-    """Returns the servers whose changes other tasks carry to the source and this task carries on to the target.
+    """Returns the servers whose changes other tasks carry to the source, and this task carries on to the target.
 
-    The target itself is left out. So are the servers of zones that this task does not forward.
+    Leaves out the target itself, and the servers of zones that this task does not forward.
     """
     found: dict[str, FeedingServer] = {}
     for writer, origin in of_other_tasks(config, writers):
@@ -169,7 +164,7 @@ def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> 
 
 
 def of_other_tasks(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterator[tuple[WritingTask, FeedingServer]]:
-    """Yields the other tasks that write to this task's source, each once for every origin of its changes."""
+    """Yields the other tasks that write to this task's source, each with every origin of its changes."""
     for writer in writers:
         if (writer.task, writer.source) != (config.name, config.source.source_id):
             yield from ((writer, origin) for origin in writer.origins)
@@ -220,7 +215,7 @@ def forwarded_zones(note: str, task: str, source: str) -> frozenset[str]:
 
 
 def recorded_forwards(config: TaskConfig) -> frozenset[str]:
-    """Returns the zones whose changes the task forwards by the record on its target; none if it has not begun."""
+    """Returns the zones whose changes the task forwards, as its target records them; none if it has not begun."""
     with closing(config.target.server.connect()) as target:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
             return frozenset()
@@ -329,7 +324,7 @@ def merged_tables(note: str) -> AllowList | None:
 
 
 def _cut_over(ask: Ask, schema: str) -> set[object]:
-    """Returns the tasks that were cut over to this server. They cannot run again, so they carry no changes back."""
+    """Returns the tasks that were cut over to this server. They cannot run again."""
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
     if not ask(exists, [schema]):
         return set()
@@ -342,7 +337,7 @@ def _cut_over(ask: Ask, schema: str) -> set[object]:
 
 
 def server_identity(config: TaskConfig, target: TargetSession) -> str:
-    """Returns the identity of the target's server; empty if this kind of target cannot be the source of a task."""
+    """Returns the identity of the target's server; empty if such a server cannot be the source of a task."""
     if config.target.type != "mysql":
         return ""
     from pidts.target.mysql import MySqlSession
@@ -352,9 +347,6 @@ def server_identity(config: TaskConfig, target: TargetSession) -> str:
 
 
 def is_same_server(one: str, other: str) -> bool:
-    """Whether two identities are those of one server.
-
-    The server id of a MariaDB server alone proves nothing: it is often 1.
-    """
+    """Whether two identities are those of one server. MariaDB's server id alone proves nothing: it is often 1."""
     is_proof = PLACE_OF_MARIADB in one or " server-id " not in one
     return is_proof and bool(one) and one == other

@@ -1,4 +1,4 @@
-"""Checks of the version column, and the SQL that adds the column to a table without it.
+"""Checks the version column, and makes the SQL that adds it to a table.
 
 If zones have to converge, the versions decide between them: see `pidts.apply.rows.convergence`.
 """
@@ -27,9 +27,9 @@ def version_column_findings(
 ) -> list[Finding]:
     """Returns findings about the version column.
 
-    A finding fails if no table has a column of this name that can be a version column, or if the log may lack the
-    column's former values. A table without the column passes, and its finding contains the SQL that adds the column. A
-    table that was created while the task ran never fails the check.
+    The check fails if no table has a column of this name that can be a version column, or if the log may lack the
+    column's former values. At the first start, it also fails if the column of a table has an unfit type. A table
+    without the column passes, and its finding contains the SQL that adds the column.
     """
     name = config.version_column
     locks = config.on_divergence is OnDivergence.LOCK
@@ -82,9 +82,10 @@ def version_column_findings(
 def added(config: TaskConfig, table: TableName, *, resumed: bool) -> str:
     """Returns the SQL that adds the version column to a table, on the source and, if needed, on the target.
 
-    The first statement gives no value to existing rows, and NULL is earlier than every version. If the default were the
-    current time, existing rows would get values on the source only, and the table would halt on PostgreSQL. A default
-    that the target computed would be later than changes that have not arrived yet, and these would be ignored.
+    Existing rows get NULL, which is earlier than every version. For this, the first statement adds the column without a
+    default, and only the second statement adds the default. With one statement, existing rows would get the current
+    time on the source only, and the table would halt on PostgreSQL. If the target computed the time, it would be later
+    than changes that have not arrived yet, and these would be ignored.
     """
     name, place = quoted(config.version_column), quoted_table(table)
     here = (
@@ -106,10 +107,9 @@ def _add_to_postgres(table: TableName, column: str) -> str:
 
 
 def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
-    """Returns findings about the version column.
+    """Returns findings about the version column of a task between zones.
 
-    A finding fails if there is no table in which the version column can decide between zones. It also fails if the log
-    may lack columns of rows.
+    The check fails if the version column can decide in no table, or if the log may lack columns of rows.
     """
     if row_image != "FULL":
         what = f"with binlog_row_image = {row_image} the log does not contain whole rows, which pidts.conflict needs"

@@ -16,19 +16,18 @@ from pidts.task.checks.zone_topology import named
 from pidts.task.config.task_file import TaskConfig
 
 MAY_FIND_ROWS = TableName("", "returns")
-"""The key of the note that permits rows on the target at the first run of a task that fills a zone again.
-
-The first claim removes the note.
-"""
+"""The key of a note: the first run of a task that fills a zone again may find rows. The first claim removes it."""
 
 
 def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
     """Halts if a task that has begun does not name the same zone as before.
 
     A task marks its writes with its zone. The marks of its earlier writes name the former zone or none, so the task of
-    the opposite direction would carry these writes back. Nothing is written before the first batch or schema change, so
-    the zone may be corrected until then. The first claim removes the notes of an earlier task. The zone is recorded
-    after this claim, and before the first batch: a run that dies before it has recorded the zone has written no rows.
+    the opposite direction would carry these writes back. Until the first batch or schema change nothing is written, and
+    the zone may be changed.
+
+    The first claim removes the notes of an earlier task. The zone is recorded after this claim and before the first
+    batch. So a run that dies before it has recorded the zone has written no rows.
     """
     zone = config.zone if config.is_between_zones else ""
     known = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), ZONE_NOTE)
@@ -57,7 +56,7 @@ def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
 
 
 def demand_returned(config: TaskConfig, source: Session) -> None:
-    """Halts a task that would read a zone whose return was interrupted, since programs may have written to it."""
+    """Halts a task that would read a zone whose return was interrupted: programs may have written to the zone."""
     ask = partial(query, source)
     if not config.is_between_zones or config.target.meta_schema not in meta_schemas(ask):
         return
@@ -77,10 +76,9 @@ def demand_still_forwards(
 ) -> None:
     """Halts if a task that has begun no longer forwards a zone's changes, and no other task carries them.
 
-    The zone's changes that reach the source from now on would never reach the target. A task that carries them directly
-    has to begin exactly where this task stops: see `pidts.task.zones.hand_over`. If no task carries the zone's changes
-    to the source any more, the zone has left, and the start is allowed. If the source does not answer, this is not
-    known, and the task halts.
+    The zone's later changes would never reach the target. A task that carries them directly has to begin exactly where
+    this task stops: see `pidts.task.zones.hand_over`. If no task carries the zone's changes to the source any more, the
+    zone has left, and the start is allowed. If the source does not answer, this is not known, and the task halts.
     """
     if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
         return
@@ -110,7 +108,7 @@ def demand_still_forwards(
 
 
 def _has_altered(config: TaskConfig, target: TargetSession) -> bool:
-    """Whether the task has begun a schema change on the target; False if a target of this type cannot be a zone."""
+    """Whether the task has begun a schema change on the target; False if such a target cannot be a zone."""
     from pidts.target.mysql import MySqlSession
 
     if not isinstance(target, MySqlSession):

@@ -1,8 +1,8 @@
 """Checks that each zone's changes reach the target of a task between zones on exactly one path.
 
 If a file names all zones, `pidts.zones.topology` checks the paths to every zone. A task with a file of its own checks
-the paths to its own target. It reads the records of the tasks that write to its source and to its target. If a path is
-missing, its task may not have begun yet, so the check passes with a note.
+only the paths to its own target. For this, it reads the records of the tasks that write to its source and to its
+target. If a path is missing, its task may not have begun yet, so the check passes with a note.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
-    """Returns a finding for each of these tasks that carries a zone's rows and does not have this task's meta schema.
+    """Returns a finding for each of these tasks that carries a zone's rows and has another meta schema than this task.
 
-    This task recognises rows of other zones by their marks in its own meta schema. It would not see the other task's
-    marks, and would forward the rows.
+    This task recognises rows of other zones by marks in its own meta schema. It would not see the other task's marks,
+    and would forward the rows.
     """
     if not config.is_between_zones:
         return []
@@ -39,11 +39,7 @@ def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -
 def topology_findings(
     config: TaskConfig, target: TargetSession, there: str, writers: Iterable[WritingTask], tables: frozenset[TableName]
 ) -> list[Finding]:
-    """Returns findings about zones whose changes do not reach the target on exactly one path (`pidts.zones.topology`).
-
-    Each task checks only the paths to its own target. If a path is missing, the check passes with a note, since the
-    task of this path may not have begun yet.
-    """
+    """Returns findings about zones whose changes do not reach the target on exactly one path."""
     spec, found = config.zones, []
     mine = frozenset({spec.name, *spec.forwards})
     others = [one for one in writers_of_target(config, target) if one.zone and not one.tables.isdisjoint(tables)]
@@ -100,7 +96,7 @@ def topology_findings(
 
 
 def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask) -> list[Finding]:
-    """Returns findings that prevent this task and a task of the opposite direction from running together."""
+    """Returns the findings because of which this task and the opposite task `writer` must not run together."""
     found = []
     if writer.zone == config.zone:
         what = f"task {writer.task} reads another server that is also named zone {writer.zone}"
@@ -120,9 +116,9 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
 
 
 def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
-    """Returns findings about tasks whose rule for a row that several zones write is not this task's rule.
+    """Returns findings about tasks that have another rule than this task for rows that several zones write.
 
-    The findings pass, because one of the tasks has to start first with the new rule when an operator changes the rule.
+    The findings pass: when an operator changes the rule, one of the tasks has to start first with the new rule.
     """
     mine = conflict_rule(config)
     return [

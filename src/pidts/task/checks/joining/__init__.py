@@ -1,1 +1,1 @@
-"""Whether zones may begin, or a zone may join others, while programs write."""
+"""Checks whether zones may begin, or a zone may join others, while programs write."""

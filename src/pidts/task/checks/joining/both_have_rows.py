@@ -4,8 +4,8 @@ With `pidts.both-have-rows`, the tasks of both directions copy their source's ro
 decides about a copied row as about a change: the row with the later version stays, in whatever order rows, changes and
 removals arrive. A row that the source lacks stays on the target, since the other task copies the row to the source.
 
-**DELETEs of programs.** The task out of a zone has to read every DELETE in the zone's log. Otherwise a row that the
-opposite task has written to the zone, and a program has deleted there, stays in the other zone:
+**DELETEs of programs.** Suppose that a task has written a row to a zone, and a program deletes it there. The task out
+of this zone has to read this DELETE in the log. Otherwise the row stays in the other zone:
 
     the task from a to b writes row 1 to b;  a program deletes it in b;  the task from b to a begins      a keeps row 1
 
@@ -13,13 +13,14 @@ So neither task writes a row before both tasks have their places in the logs
 (`pidts.task.checks.joining.opposite_task`). From its place on, each task carries all DELETEs, even of rows that came
 from the other zone.
 
-**A zone that joins others** has tasks only from and to its seed until all rows are put together. If the zone had a
-second task, to another zone, its two tasks would begin at different places in its log. Only one of them would carry a
-DELETE between these places. So the seed's tasks have to forward the zone's changes before the zone's task writes a row
-to the seed, since the log of the seed contains this row only once.
+**A zone that joins others** has tasks only from and to its seed (an existing zone) until all rows are put together. If
+the zone had a second task, to another zone, its two tasks would begin at different places in its log, and only one of
+them would carry a DELETE between these places. So all other zones get the zone's rows through the seed's tasks. The
+seed's log contains each of these rows only once. So the seed's tasks have to forward the zone's changes before the
+zone's task writes the first row to the seed.
 
-**Earlier tombstones** may be in one of the zones only. If a tombstone keeps a copied row out, the task answers with a
-DELETE, which removes the row in its own zone, too (`pidts.apply.rows.convergence`).
+**Earlier tombstones** (records of deleted rows) may be in one of the zones only. If a tombstone keeps a copied row out,
+the task answers with a DELETE, which removes the row in its own zone, too (`pidts.apply.rows.convergence`).
 """
 
 from __future__ import annotations
@@ -52,10 +53,7 @@ _PAGE = "docs/operate/zones.md, 'Zones that both have rows'"
 
 
 def fits_between_zones(config: TaskConfig, fits: Iterable[TableFit]) -> list[TableFit]:
-    """Adapts the results of the target tables' checks to a task between zones.
-
-    For any other task, returns `fits` unchanged.
-    """
+    """Adapts the results of the target tables' checks to a task between zones. Another task's results are unchanged."""
     if not config.is_between_zones:
         return list(fits)
     if not config.zones.both_have_rows:
@@ -96,8 +94,8 @@ def _merging(config: TaskConfig, fit: TableFit) -> TableFit:
 def demand_no_others(config: TaskConfig, source: Session, target: TargetSession) -> None:
     """Raises if another task between zones carries changes of these tables, and is not in the same file.
 
-    The task of the opposite direction has to wait for this task. If that task has already written rows, this task would
-    begin too late.
+    The task of the opposite direction may be in another file, if it waits for this task. If it has already written
+    rows, this task would begin too late, so this function raises.
     """
     if not config.zones.both_have_rows:
         return
@@ -151,8 +149,8 @@ def is_opposite(config: TaskConfig, other: WritingTask) -> bool:
 def forwarding(config: TaskConfig) -> list[TaskConfig]:
     """Returns the file's other tasks that have to forward the changes of the source's zone, at any distance from it.
 
-    A task that has not begun to forward these changes never forwards them later, since it reads its source's log only
-    once.
+    Each must forward them from the first one on: it reads its source's log only once, so it cannot make up for changes
+    that it has not forwarded.
     """
     return [other for direction, other in _tasks_of_file(config) if config.zone in direction.forwards]
 
@@ -165,8 +163,9 @@ def not_forwarding(config: TaskConfig, others: Iterable[TaskConfig]) -> list[str
 def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> PrecheckFailed:
     """Returns the error about other tasks that have begun without copying into a zone with rows of its own.
 
-    The task of the opposite direction can begin anew. The relay of that task has to forget its place, too: otherwise
-    the task's next start would find that the zone was restored from a backup (`pidts.task.checks.restored_zone`).
+    Its advice lets the task of the opposite direction begin anew. That includes `pidts relay forget`: if the relay kept
+    the task's place, the next start would take the zone for one that was restored from a backup
+    (`pidts.task.checks.restored_zone`).
     """
     found = sorted(writers, key=lambda one: one.task)
     opposite = {one.task: forgotten(one) for one in found if is_opposite(config, one)}
@@ -193,9 +192,9 @@ def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> Precheck
 def demand_selected(config: TaskConfig, opposite: WritingTask, tables: Iterable[TableName]) -> None:
     """Raises if the task of the opposite direction does not select all tables of this task.
 
-    The opposite task may select a table whose structure it has not recorded. If the table was created after the place
-    where that task reads the log, that task carries the table. If the table was dropped before that place, this task
-    finds no table in the target's zone, and halts it.
+    The opposite task may select a table but have no record of its structure. Either the table was created after the
+    place where that task reads the log: then that task will carry it. Or it was dropped before that place: then this
+    task finds no table in the target's zone, and halts it.
     """
     selects = opposite.merges
     missing = sorted(one for one in tables if one not in opposite.tables and not (selects and selects(one)))

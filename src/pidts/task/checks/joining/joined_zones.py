@@ -15,8 +15,7 @@ from pidts.task.config.zones_file import Direction
 def demand_joined(directions: Mapping[Direction, TaskConfig]) -> None:
     """Raises if a direction that copies no rows would begin after programs have already written to its source.
 
-    A direction that copies no rows would begin at the end of the source's log. Other zones may have the earlier changes
-    of the source's zone, but the direction's target would lack them.
+    It would begin at the end of the source's log. So its target would lack the earlier changes, which other zones have.
     """
     for direction, config in directions.items():
         others = [(one, other) for one, other in directions.items() if one.source == direction.source]

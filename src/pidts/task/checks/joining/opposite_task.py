@@ -1,13 +1,18 @@
 """Lets the tasks of two zones that both have rows begin together (`pidts.task.checks.joining.both_have_rows`).
 
 A task into a seed also waits until all tasks that have to forward its zone's changes are forwarding them. Each of these
-tasks records this after its claim, so an earlier run of the task commits nothing any more.
+tasks records this after its claim, so an earlier run of the task, which does not forward, commits nothing any more.
 
-Crash points: the copy's progress is in the checkpoint from the claim on. The note that the task merges is written with
-the task's zone, in one transaction. A run that dies between the claim and this transaction leaves neither the note nor
-the zone, and the next run writes both. Nothing is written to a user's table before the opposite task has its checkpoint
-and its note. This checkpoint and this note stay, so a later run does not wait. No other task can stop forwarding a
-zone's changes (`zone-way-lost`), except by a hand-over.
+Crash points:
+
+1. Between the claim and the note: from the claim on, the checkpoint has the copy's progress. The note says that the
+   task merges. One transaction writes the note and the task's zone. So a run that dies earlier leaves neither of them,
+   and the next run writes both.
+2. After the note: no row is written to a user's table before the opposite task has its checkpoint and its note. Both
+   stay, so a later run does not wait for them.
+
+A task cannot stop forwarding a zone's changes (`zone-way-lost`), except by a hand-over. So what this task has waited
+for stays true.
 """
 
 from __future__ import annotations
@@ -58,9 +63,9 @@ def await_opposite(
     stop: threading.Event,
     show_step: Callable[[str], None],
 ) -> bool:
-    """Waits until the task of the opposite direction has its place in the log, if both zones have rows.
+    """If both zones have rows, waits until the task of the opposite direction has its place in the log.
 
-    Returns whether the task may run; False if `stop` was set meanwhile. `show_step` receives what the task waits for.
+    Returns False if `stop` was set meanwhile, otherwise True. `show_step` receives a text about the wait.
     """
     if not (config.is_between_zones and config.zones.converges):
         return True
