@@ -1,9 +1,9 @@
 """Waits until the task's checkpoints and the relay's index show that the target has a table's log up to an Lsn.
 
-A task's checkpoint moves only when one of the task's tables changes. So the checkpoint may be before an Lsn although
-the target has every change of a table up to this Lsn. The relay's index shows this if only other tables have changes
-between the two places. The comparison does not wait for a table that is halted or waits for other shards, as the
-target's record of halts shows.
+A task's checkpoint moves only when one of the task's tables changes. So the target may have all changes of a table up
+to an Lsn, although the checkpoint is before it. Then the relay's index shows that the log between the two places has no
+change of the table. The comparison does not wait for a table that is halted or waits for other shards. The target's
+record of halts shows such tables.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PATIENCE = 20.0
 _IMPATIENCE = 1.0
 """The limit in seconds for later waits, after one wait has ended at the limit `_PATIENCE`."""
 UNSEEN_SECONDS = 3.0
-"""If no run of the task is seen for this number of seconds, a comparison waits for no table any more. A run that
-restarts is not seen for a moment.
+"""If no run of the task is seen for this number of seconds, a comparison no longer waits for tables. A shorter time
+would not do: a run that restarts is not seen for a moment.
 """
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _RELAY_SECONDS = 2.0
@@ -43,7 +43,7 @@ _MOST_OF_STATEMENT = 120
 
 
 class TaskCatchUp:
-    """The catch-up of the target with one source; `source` is the connection on which its rows are read."""
+    """Waits for the target to catch up with one source. `source` is the connection on which the rows are read."""
 
     def __init__(
         self,
@@ -56,10 +56,7 @@ class TaskCatchUp:
         prefix: str = "",
         unseen_seconds: float = _PATIENCE,
     ) -> None:
-        """`prefix` precedes a table's name in messages if the task has several sources.
-
-        All waits end when no run of the task was seen for `unseen_seconds`.
-        """
+        """`prefix` precedes a table's name in messages. All waits end when no run was seen for `unseen_seconds`."""
         self._config, self._source, self._target, self._say = config, source, target, say
         self._stop, self._prefix = stop or threading.Event(), prefix
         self._unseen_seconds, self._unseen_since = unseen_seconds, 0.0
@@ -78,9 +75,10 @@ class TaskCatchUp:
 
     @property
     def change_no(self) -> int:
-        """The number of failovers in the checkpoints, which is part of every Lsn that this object makes.
+        """The number of failovers, which is part of every Lsn that this object makes.
 
-        Until the task reads the log of the server that answers, no checkpoint has an Lsn of that log.
+        If the task does not read the log of the server that answers yet, the number is higher than in any checkpoint.
+        So no checkpoint seems to have reached a place in that log.
         """
         known = max((state.lsn.change_no for state in self._states()), default=0)
         if not self._relay.is_dir():
@@ -96,7 +94,7 @@ class TaskCatchUp:
         return self._config.relay / self._config.source.source_id
 
     def settled(self) -> Lsn:
-        """Returns an Lsn such that later reads get all changes before it.
+        """Returns an Lsn. Later reads get all changes before it.
 
         On MariaDB, later reads get the rows exactly as they are at this Lsn, until `place` is called.
         """
@@ -104,15 +102,15 @@ class TaskCatchUp:
         return Lsn.at(settled(self._source, self._server), self.change_no)
 
     def place(self) -> Lsn:
-        """Returns the end of the log. Ends the snapshot, so each later read gets the rows as they are when it runs."""
+        """Returns the end of the log. Ends the snapshot, so later reads get the rows of their own time."""
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 
     def await_target(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
         """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why the target lacks it.
 
-        The method returns at once if the table is halted or still being copied. Otherwise it gives up when no
-        checkpoint moves, or when the user stops the comparison.
+        If the table is halted or still being copied, returns at once. Otherwise gives up when no checkpoint moves, or
+        when the user stops the comparison.
         """
         pause, is_announced = _FIRST_POLL, False
         while True:
@@ -139,7 +137,7 @@ class TaskCatchUp:
             pause = min(pause * 1.5, _LONGEST_POLL)
 
     def _waits_in_vain(self, table: TableName, states: Sequence[PlanState]) -> bool:
-        """Whether to wait no longer: for some time no checkpoint has moved, or no run was seen that could move one."""
+        """Whether to give up: for some time no checkpoint has moved, or no run was seen that could move one."""
         since, now = self._since(table, states), time.monotonic()
         if now - since > self._patience:
             self._patience = _IMPATIENCE
@@ -151,11 +149,9 @@ class TaskCatchUp:
         return now - self._unseen_since >= self._unseen_seconds
 
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a copy does not continue: its table is halted, or no run of the task was found.
+        """Returns the reason why a copy does not continue: its table is halted, or else no run of the task is seen.
 
-        The reason is empty if a run was found: it may still copy.
-
-        A halted table is named even if no run was found, since a run would not continue its copy.
+        The reason is empty if the table is not halted and a run is seen: it may still copy.
         """
         if (halt := self._halt(table, at)) is not None:
             why = f"the copy of {self._prefix}{table} waits for a halt: [{halt.code}] {halt.why}"
@@ -165,7 +161,7 @@ class TaskCatchUp:
         return self._no_run("the copy is not finished, and no run of the task is seen")
 
     def _stays(self, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a checkpoint does not move: no run was found. It is empty if a run was found."""
+        """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
         if sees_run(self._config, self._target):
             self._say(f"the target stays at {at}, although a run of the task is seen")
             return NotCaughtUp()
@@ -173,7 +169,7 @@ class TaskCatchUp:
         return self._no_run("there are changes that are not applied, and no run of the task is seen")
 
     def _no_run(self, why: str) -> NotCaughtUp:
-        """Returns the reason and the next step. The text is the same for all tables, so that it is shown only once."""
+        """Returns the reason and the next step. The text names no table, so it is shown only once for all tables."""
         return NotCaughtUp(f"{why}. Start it, and compare again: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
@@ -184,7 +180,7 @@ class TaskCatchUp:
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
         """Whether the relay's index proves that the log has no change of a table between two Lsns.
 
-        If the relay has not received the log up to `upto`, waits a moment for it, unless nothing receives the log here.
+        If the relay does not have the log up to `upto`, waits a moment for it, unless no replicator runs here.
         """
         if after >= upto:
             return True
@@ -228,7 +224,8 @@ class TaskCatchUp:
     def _halt(self, table: TableName, at: Lsn) -> Halt | None:
         """Returns the halt that blocks the table or the task; None if there is none.
 
-        A halt at an Lsn before `at` is outdated. A change that is being tried again may succeed.
+        A halt at an Lsn before `at` is outdated. The halt of a change that is tried again does not count: the change
+        may succeed.
         """
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
         open_halts = (halt for halt in halts if halt.lsn >= at and not is_tried_again(halt))
@@ -237,9 +234,9 @@ class TaskCatchUp:
     def _since(self, table: TableName, states: Sequence[PlanState]) -> float:
         """Returns the time since which the table's Lsns in all checkpoints are the same.
 
-        If a checkpoint or a table moves, the task runs, and the limit is long again. The next table's Lsns may differ
-        from the last table's although nothing moves: so they do not make the limit long again, or ten tables that wait
-        for ever would take ten times the long limit.
+        If a checkpoint or a table's Lsn moves, the task runs, and the next waits may be long again. Only Lsns of the
+        same table are compared: two tables may have different Lsns although nothing moves. Otherwise, ten tables that
+        wait for ever would take ten long waits.
         """
         lsns, places = tuple(state.lsn for state in states), tuple(state.at(table) for state in states)
         before, since = self._seen.get(table, (places, time.monotonic()))

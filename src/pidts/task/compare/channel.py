@@ -1,17 +1,17 @@
 """Compares a datacenter with its source: the last record of each row has to have the source's values.
 
 The records are read once, from `transfer_checkpoint` back to the oldest. So the first record that is read of a row is
-the latest one, and has the row's current values; see `pidts.gate.replay`. For each earlier record, the row after its
-change has to be the row before the change of the next record. Otherwise a change between the two has no record. A table
-that was created or emptied within the records is compared whole. In any other table, rows without a record are only
-counted, not compared.
+the latest one, and has the row's current values; see `pidts.gate.replay`. Two successive records of a row have to fit
+together: the row after the change of the earlier one has to be the row before the change of the later one. Otherwise a
+change between them has no record. A table that was created or emptied within the records is compared whole. In any
+other table, rows without a record are only counted, not compared.
 
-Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about these rows as
-for any target. It waits until the datacenter has the log up to the place at which the source was read, and uses the
-records that were written meanwhile. These records are also read only once, in their order. If a schema change is among
-them, the comparison begins anew.
+Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
+any target. It waits until the datacenter has the log up to the place at which the source was read, and uses the records
+that were written meanwhile. These records, too, are read only once, in their order. If a schema change is among them,
+the comparison begins anew.
 
-Memory is bounded: it holds only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore`.
+Memory is bounded: it has only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore`.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ _LATER_RECORDS = 200
 Columns = tuple[str, ...]
 RowKind = tuple[TableName, Columns, bool]
 """Properties of rows that are compared together: the table, the comparable columns, and whether records may be missing.
-
-If records may be missing, a difference proves nothing.
+(If they may, a difference proves nothing.)
 """
 Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]
 """A row of `transfer_data`, without its time."""
@@ -114,7 +113,7 @@ def compare_channel(
 ) -> Report:
     """Compares the tables that `takes` selects (None: all), and checks that no record's number is missing or wrong.
 
-    The report has at most `examples` rows that are not equal. `say` gets a line when the comparison has to wait.
+    The report shows at most `examples` unequal rows. `say` receives a line when the comparison has to wait.
     """
     callbacks = callbacks or Callbacks()
     with ExitStack() as stack:
@@ -152,7 +151,7 @@ class _Comparison:
     """The id of the last record that was read."""
     reports: dict[TableName, TableReport] = field(default_factory=dict)
     recorded_rows: Counter[TableName] = field(default_factory=Counter)
-    """For each table, the number of rows that it has according to its records."""
+    """For each table, the number of rows that its records show."""
     notes: dict[TableName, list[str]] = field(default_factory=dict)
     keyless: set[TableName] = field(default_factory=set)
     """Tables that have records from before a change of the table's key."""
@@ -165,8 +164,7 @@ class _Comparison:
     """The rows that are not compared yet, as their last records show them."""
     waiting_bytes: int = 0
     row_kinds: dict[tuple[TableName, int, Columns], RowKind] = field(default_factory=dict)
-    """The kinds of rows so far, keyed by the table, the number of its schema changes after the record, and the record's
-    columns.
+    """The kinds of rows so far, by table, number of the table's schema changes after the record, and record's columns.
     """
     doubtful: dict[tuple[TableName, Columns], dict[KeyText, ReplayedRow]] = field(default_factory=dict)
 
@@ -174,7 +172,6 @@ class _Comparison:
         self.datacenter = Datacenter(self.target, self.config.target.database)
 
     def run(self, takes: TakesTable | None) -> Report:
-        """Compares the tables that `takes` selects; None: all tables."""
         is_taken = takes or (lambda _: True)
         allow = self.config.allow
         tables = read_structures(self.source, lambda name: allow(name) and is_taken(name))
@@ -204,8 +201,7 @@ class _Comparison:
     def _walk(self, upto: int) -> tuple[TableReport, TableNames]:
         """Reads the records up to number `upto`, from the last to the first.
 
-        Returns a report about missing and wrong numbers of records, and the tables with the names that they had before
-        the first record.
+        Returns a report about missing and wrong numbers, and the tables by their names before the first record.
         """
         numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
         for page in self.datacenter.pages(0, upto, backwards=True):
@@ -214,7 +210,10 @@ class _Comparison:
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
     def _take_page(self, page: Sequence[Row], lineage: TableNames, numbers: _NumberCheck) -> TableNames:
-        """Processes records from the last to the first. Returns the tables, by their names before the first record."""
+        """Processes a page of records, from the last to the first.
+
+        `lineage` has the tables by their names after the page. Returns them by their names before the page.
+        """
         chosen: list[tuple[Row, ReplayedTable]] = []
         tables: dict[tuple[object, object], ReplayedTable | None] = {}
         for row in page:
@@ -245,7 +244,7 @@ class _Comparison:
         return lineage
 
     def _taken(self, row: Row, document: Any, followed: ReplayedTable) -> Iterator[_RecordChange]:
-        """Yields the changes of the record in `row`, if the record's key identifies one row of the current table."""
+        """Yields the changes of a record, if its key identifies a row of the current table."""
         id_, name = row[0], followed.table.name
         if not followed.has_key:
             if followed.identity and name not in self.keyless:
@@ -265,7 +264,7 @@ class _Comparison:
             yield _RecordChange(id_, followed, step, key_digest(name, step.key), kind, size)
 
     def _expect(self, taken: _RecordChange) -> None:
-        """Adds a row, as its last record shows it, to the rows that are compared."""
+        """Adds a row, as its last record shows it, to the rows to compare."""
         followed, step = taken.followed, taken.step
         columns = followed.identity if step.after is None else tuple(step.after)
         known = followed.table.name, followed.age, columns
@@ -308,7 +307,7 @@ class _Comparison:
         return SourceTexts(self.source, table, self.config.rules.expressions.time_zone)
 
     def _lacking(self, table: Table) -> None:
-        """Finds rows of the source without a record, in a table that was created or emptied within the records."""
+        """Finds the source's rows without a record, in a table that was created or emptied within the records."""
         keys = tuple(key for key in table.keys if key.columns == table.identity)
         own = replace(table, columns=tuple(table.column(name) for name in table.identity), keys=keys)
         texts = text_table(table, table.identity)
@@ -359,7 +358,7 @@ class _Comparison:
         self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
 
     def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[ReplayedRow]]:
-        """Returns, for each of these keys, the successive rows in the records that have been written meanwhile."""
+        """Returns, for each of these keys, the successive rows in the records written since the comparison began."""
         self._read_later()
         digests = {key_digest(table.name, key): key for key in keys}
         found = self.store.later(list(digests))
@@ -378,7 +377,7 @@ class _Comparison:
         return facts
 
     def _read_later(self) -> None:
-        """Reads the records that have been written since the last call."""
+        """Reads the records written since the last call."""
         reached = self.datacenter.reached()
         if reached is None or reached.id <= self.read_upto:
             return
@@ -404,7 +403,6 @@ class _Comparison:
         self.breaks[name] += 1
 
     def _count_others(self, passed: TableNames) -> None:
-        """Counts the rows of the source that no record contains."""
         for name in self.reports:
             if name in passed.whole:
                 continue
@@ -470,7 +468,7 @@ class _NumberCheck:
 
 
 def _rows(texts: Table, facts: Iterable[ReplayedRow]) -> Iterator[Values]:
-    """Yields the rows, each completed by its key, since an image with only some columns may lack the key."""
+    """Yields the rows, each completed by its key: an image with only some columns may lack the key."""
     identity = texts.identity
     for fact in facts:
         if fact.row is not None:
@@ -484,7 +482,6 @@ def _record(row: Row) -> TransferRow:
 
 
 def _documents(records: Sequence[Row]) -> list[Any]:
-    """Returns the JSON of each record."""
     try:
         found = documents(row[6] or "" for row in records)
         if len(found) == len(records):
@@ -512,10 +509,9 @@ def _id(record: TransferRow) -> int:
 
 @lru_cache(1024)
 def _image_kind(age: int, instance: str) -> int:
-    """Returns a number that is equal for images that can be compared with each other.
+    """Returns a number. Images with the same number can be compared: they have one structure and come from one server.
 
-    Images can be compared if they have the same structure and come from one server. Images from two servers are not
-    compared, since records may repeat after a failover without GTIDs.
+    Images from two servers are not compared, since records may repeat after a failover without GTIDs.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

@@ -1,6 +1,6 @@
-"""Stores the digests of any number of keys: in memory up to a limit, and the other digests in a temporary file.
+"""Stores the digests of any number of keys: in memory up to a limit, the rest in a temporary file.
 
-The file has no visible name and disappears with the process (SQLite's temporary database; `TMPDIR` is its directory).
+The file has no visible name, and disappears with the process. (It is SQLite's temporary database, in `TMPDIR`.)
 """
 
 from __future__ import annotations
@@ -51,11 +51,8 @@ class KeyStore:
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Stores, for each key, the digest that the row must have after its previous record, and the digest's kind.
-
-        The keys are sorted, so each page of the file is written only once.
-        """
-        rows = [(key, *found[key]) for key in sorted(found)]
+        """Stores, for each key, the digest that the row must have after its previous record, and the digest's kind."""
+        rows = [(key, *found[key]) for key in sorted(found)]  # sorted: each page of the file is written only once
         with _disk():
             self._file.execute("BEGIN")
             self._file.executemany("INSERT OR REPLACE INTO found VALUES (?, ?, ?)", rows)
@@ -64,7 +61,7 @@ class KeyStore:
     def put_later(self, key: bytes, id_: int, *, is_whole: bool) -> None:
         """Stores a record that was written after the comparison began.
 
-        If a record has all columns of the row (`is_whole`), earlier records of the row are dropped.
+        If the record has all columns of the row (`is_whole`), it replaces earlier records of the row.
         """
         with _disk():
             if is_whole:

@@ -1,7 +1,7 @@
-"""The rows of one source table as texts: from the records of a datacenter, and from the source.
+"""Finds the rows of one source table as texts: in the records of a datacenter, and on the source.
 
-The texts can be compared without reading values from the records: the source's row is printed like the record's
-(`pidts.gate.value_text`), and equal rows have equal texts.
+The source's rows are printed in the same way as the records' (`pidts.gate.value_text`). So equal rows have equal texts,
+and no value has to be read back from a record's text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KeyText = tuple[str | None, ...]
 
 
 def text_table(table: Table, columns: Sequence[str]) -> Table:
-    """Returns a table with these columns as texts. `columns` include the key of `table`, which the result has, too."""
+    """Returns a table with these columns as texts, and the key of `table`, whose columns are among them."""
     key = Key("PRIMARY", table.identity, unique=True, primary=True)
     return Table(table.name, tuple(Column(name, _TEXT) for name in columns), (key,))
 
@@ -54,7 +54,7 @@ def texts_of_keys(keys: pa.Table) -> list[KeyText]:
 
 @dataclass(frozen=True, slots=True)
 class SourceTexts:
-    """One table of the source; its rows are found by the texts of their keys."""
+    """Finds rows of one table of the source by the texts of their keys."""
 
     session: Session
     table: Table
@@ -65,7 +65,7 @@ class SourceTexts:
         return [str(self.table.name)]
 
     def row_members(self, table: Table) -> RowMembers:  # noqa: ARG002 - the protocol needs it
-        """Returns a rule without extracted columns, which are not needed, since each record names its table."""
+        """Returns a rule without extracted columns: each record names its table, so they are not needed."""
         return RowMembers.of([{}])
 
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - the protocol needs it
@@ -91,21 +91,19 @@ class SourceTexts:
         return pa.table(columns, schema=table.arrow)
 
     def _cut(self, table: Table) -> Table:
-        """Returns the source's table with only the compared columns."""
         keys = tuple(key for key in self.table.keys if key.columns == self.table.identity)
         return replace(self.table, columns=tuple(self.table.column(name) for name in table.arrow.names), keys=keys)
 
 
 @dataclass(slots=True)
 class RecordedTexts:
-    """The rows of some keys of one table, as the records show them, including records that were written meanwhile."""
+    """Finds rows of one table in the records, including records that are written during the comparison."""
 
     later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[ReplayedRow]]]
-    """Reads the new records, and returns for each of these keys the successive rows that these records show."""
+    """Reads the new records. Returns, for each of these keys, the successive rows that they show."""
     facts: Mapping[KeyText, ReplayedRow]
     unknown: set[KeyText] = field(default_factory=set)
-    """Keys whose rows cannot be made from the records, because an image that lacked columns has given a row this key.
-    """
+    """Keys whose rows the records do not show: an image that lacked columns has given a row this key."""
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows that these keys have according to the records."""
@@ -139,7 +137,7 @@ class OneSource:
     catch_up: TaskCatchUp
 
     def settled(self, table: TableName) -> LogPlaces:  # noqa: ARG002 - the protocol needs it
-        """Returns a place in the log such that rows that are read from now on contain all changes before it."""
+        """Returns a place in the log. Later reads get all changes before it."""
         return (self.catch_up.settled(),)
 
     def place(self, table: TableName) -> LogPlaces:  # noqa: ARG002 - the protocol needs it
@@ -149,7 +147,7 @@ class OneSource:
     def await_target(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits until the datacenter has the table's log up to `places`.
 
-        Returns the reason if the datacenter does not get this log, keyed by 0, the number of the only source.
+        If it does not get this log, returns the reason, with the key 0: the number of the only source.
         """
         (lsn,) = places
         found = self.catch_up.await_target(table, lsn)

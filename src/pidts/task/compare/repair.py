@@ -1,11 +1,13 @@
 """Repairs the differences that a comparison finds: writes them to the target while the task runs, or prints the SQL.
 
-Extra rows of merged tables are removed only on request. The rows of a shard that was dropped or emptied stay on the
-target on purpose, even if only one shard is left. If extracted columns show the shard of a row, rows of existing shards
-and rows of no shard are counted separately.
+Extra rows are removed only on request in two cases:
 
-If filters leave out changes that remove rows (DELETE, TRUNCATE, DROP), extra rows are also removed only on request. If
-filters leave out inserts or updates, the table is not compared.
+- The table is merged. When a shard is dropped or emptied, its rows stay on the target on purpose, even if only one
+  shard is left. If extracted columns show the shard of a row, rows of existing shards and rows of no shard are counted
+  separately.
+- Filters leave out changes that remove rows (DELETE, TRUNCATE, DROP).
+
+If filters leave out inserts or updates, the table is not compared.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ from pidts.task.compare.wiring import ShownTable, keeps_rows, members_of
 from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, UnequalKeys
 
 _KEYS = 500
-"""The number of keys that one transaction repairs. The task waits for this transaction."""
+"""How many keys one transaction repairs. The task waits for this transaction."""
 _CROWDED_SECONDS = 10.0
-"""If a table has pending changes at each attempt for this number of seconds, a repair no longer waits for their end."""
+"""If a table has pending changes at all attempts during this number of seconds, a repair no longer waits."""
 _STILL_SECONDS = 2.0
-"""The same limit for further tables, if the task's checkpoints have not moved for the whole longer limit."""
+"""The limit for further tables, if the task's checkpoints have not moved during a whole wait."""
 _CROWDED_PAUSE = 0.1
 
 
@@ -76,9 +78,8 @@ class ExtraRows:
 class PendingWait:
     """Decides how long a repair waits for the end of a table's pending changes.
 
-    Checkpoints that do not move for a moment do not show that the task is stopped. For example, the task prepares a
-    large batch, or the source is quiet. So the limit is short only if the checkpoints have not moved during a whole
-    wait for another table.
+    If the checkpoints do not move for a moment, the task need not be stopped: it may be preparing a large batch, or the
+    source may be quiet. So the limit is short only if they have not moved during a whole wait for another table.
     """
 
     _stood: tuple[object, ...] | None = None
@@ -91,7 +92,7 @@ class PendingWait:
         self._began = None
 
     def is_over(self, places: tuple[object, ...], now: float) -> bool:
-        """Whether the repair no longer waits; `places` are those of the source's checkpoints."""
+        """Whether to wait no longer. `places` are those of the source's checkpoints."""
         if self._began is None:
             self._began, self._first = now, places
         if now - self._began <= (_STILL_SECONDS if places == self._stood else _CROWDED_SECONDS):
@@ -113,7 +114,7 @@ class Repairs:
     removes: bool = field(kw_only=True, default=False)
     """Whether extra rows of merged and filtered tables are also removed."""
     report: Report | None = None
-    """With `apply`: the report after each group of rows was compared again. It shows whether differences remain."""
+    """With `apply`: the report after the repaired rows were compared again. It shows whether differences remain."""
     written: int = 0
     removed: int = 0
     left: ExtraRows = field(default_factory=ExtraRows)
@@ -121,7 +122,7 @@ class Repairs:
     removing: ExtraRows = field(default_factory=ExtraRows)
     """Extra rows of merged tables whose removal was requested."""
     kept: set[tuple[str, TableName]] = field(default_factory=set)
-    """Tables with extra rows that filters may have kept, each with its source. None of them is merged."""
+    """Tables that are not merged, with extra rows that may be there because of filters; each with its source."""
     repaired: int = 0
     """The number of repaired rows; without `apply`, the number of rows that a repair would change."""
     shared: int = 0
@@ -132,8 +133,7 @@ class Repairs:
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _wait: PendingWait = field(default_factory=PendingWait)
     _never_quiet: set[TableName] = field(default_factory=set)
-    """Tables for which the task had pending changes at each attempt to repair them. No repair waits for these changes.
-    """
+    """Tables that had pending changes at all attempts to repair them. Repairs no longer wait for these changes."""
 
     def differ(self, merged: MergedTable, settled: UnequalKeys) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""
@@ -154,10 +154,7 @@ class Repairs:
         return self.apply and bool(len(settled.keys))
 
     def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: UnequalKeys) -> UnequalKeys:
-        """Returns the differences without the extra rows that are removed only on request, if there is no request.
-
-        Extra rows of merged tables, and extra rows that filters may have kept, are removed only on request.
-        """
+        """Returns the differences without the extra rows that are removed only on request, if there is no request."""
         extra = [place for place, (kind, _) in enumerate(settled.found) if kind is DifferenceKind.EXTRA]
         kept: list[int] = []
         if not self._is_merged(merged, members):
@@ -174,7 +171,7 @@ class Repairs:
         return settled.only(sorted({*range(len(settled.found))} - {*extra, *kept}))
 
     def _is_merged(self, merged: MergedTable, members: Sequence[SourceTable]) -> bool:
-        """Whether the table has rows of several shards. Dropped shards count, too: the target has a record of them."""
+        """Whether the table has rows of several shards, including dropped shards, which the target has on record."""
         name = merged.table.name
         if name not in self._merged:
             source = members[0].part.config.source.source_id
@@ -184,7 +181,7 @@ class Repairs:
     def _write(self, merged: MergedTable, members: Sequence[SourceTable], keys: pa.Table, *, removes: bool) -> None:
         """Writes the rows of these keys; waits while the task has pending changes of these rows.
 
-        Without `removes`, a row stays if the source has deleted its row since the comparison.
+        Without `removes`, no row is removed, even if the source has deleted it since the comparison.
         """
         name = merged.table.name
         origins = [
@@ -246,9 +243,12 @@ class Repairs:
 def _repairable(settled: UnequalKeys, *, merged: bool, keeps: bool) -> list[int]:
     """Returns the places of the differences that are repaired.
 
-    A waiting row will be equal when its change is applied, and an operator decides about a locked row. In merged
-    tables, the shard of an unsettled row is not known. `keeps`: no extra row is removed, and neither is an unsettled
-    row that the source does not have.
+    These are not repaired:
+
+    - A waiting row: it will be equal when its change is applied.
+    - A locked row: an operator decides about it.
+    - An unsettled row of a merged table: its shard is not known.
+    - With `keeps` (no extra row is removed): an unsettled row that the source does not have.
     """
     left = {DifferenceKind.WAITING, DifferenceKind.LOCKED} | ({DifferenceKind.UNSETTLED} if merged else set())
     return [

@@ -1,8 +1,10 @@
 """Reads a source's table for a comparison: applies the rules to the rows, and looks rows up by the target's keys.
 
-The target has the keys of the source, with two exceptions. A column mapping may have changed values of the key: these
-are changed back, and a value that the mapping cannot produce is not looked up. Extracted columns may be part of the
-key: a row with the extracted values of another table comes from that table.
+The target has the keys of the source, with two exceptions:
+
+- A column mapping may have changed values of the key. They are changed back. A value that the mapping cannot produce is
+  not looked up.
+- Extracted columns may be part of the key. A row with the extracted values of another table is not looked up either.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class SourceTable:
 
     part: OpenPart
     rules: Rules
-    """The task's rules, which also know the extracted columns in the keys of target tables."""
+    """The task's rules, with the extracted columns that are in the keys of target tables."""
     whole: Table
     """The source's table."""
     table: Table
@@ -140,8 +142,7 @@ class SourceTable:
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
         """Returns the boundary of a span as a key of the target (`sign` is 1) or of the source (`sign` is -1).
 
-        The two keys differ only by a mapping of whole numbers, which adds a number to each key. None, an open end of
-        the span, stays None.
+        They differ only if a mapping adds a number to the keys. None, an open end of the span, stays None.
         """
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:
@@ -155,7 +156,7 @@ class SourceTable:
 
 
 def _possible(values: pa.ChunkedArray, kind: ColumnType) -> pa.ChunkedArray:
-    """Returns the values. A value that does not fit this column, such as a key of another shard, becomes null."""
+    """Returns the values, with null for values that this column cannot have, such as keys of another shard."""
     if not kind.is_integer or values.type == kind.arrow:
         return values
     narrow = pc.cast(values, kind.arrow, safe=False)

@@ -15,7 +15,7 @@ from pidts.verify import KeySpan, Matcher, MergedSource, SpanComparison, SpanRes
 
 @dataclass(frozen=True, slots=True)
 class SpanWork:
-    """The work of another process for one table."""
+    """The work of another process for one table. The process calls it with the spans to compare."""
 
     parts: tuple[TaskConfig, ...]
     table: TableName
@@ -24,10 +24,7 @@ class SpanWork:
     """The table's signature when its comparison began."""
 
     def __call__(self, spans: Sequence[KeySpan]) -> list[SpanResult]:
-        """Compares spans.
-
-        A call without spans only shows that this process reaches the servers and the target's files.
-        """
+        """Compares spans. Without spans, only checks that this process reaches the servers and the target's files."""
         with opened_comparison(self.parts, self.table.__eq__) as comparison, ThreadPoolExecutor(1) as pool:
             source = MergedSource(comparison.merged_tables, comparison.members)
             table = source.structure(self.table)

@@ -1,7 +1,7 @@
 """Decides which tables are compared: the tables of all sources of a task, grouped by their target tables.
 
-The shards of a merged table have the same columns, with two exceptions: during a schema change, and if the task lets
-them differ (`shard-mode: optimistic`). Then only the columns that all shards have are compared.
+The shards of a merged table may have different columns during a schema change, and if the task lets them differ
+(`shard-mode: optimistic`). Then only the columns that all shards have are compared.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ TakesTable = Callable[[TableName], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A table of a source, with the rules that give its structure on the target."""
-
     part: OpenPart
     rules: Rules
     table: Table
@@ -53,7 +51,7 @@ class _Member:
 
 
 def target_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
-    """Returns the tables of all sources, keyed by the names of their target tables. It reads no structures."""
+    """Returns the tables of all sources, by the names of their target tables. Reads no structures."""
     found: dict[TableName, list[tuple[OpenPart, TableName]]] = {}
     for part in parts:
         for name in sorted(table_names(part.session, part.config.allow)):
@@ -71,8 +69,8 @@ def read_merged_tables(
 ) -> dict[TableName, MergedTable]:
     """Returns the merged tables that `takes` selects, by the target table or by any of the source tables.
 
-    A table that the account may not read is invisible on the source. If the task carries it, its merged table has a
-    problem.
+    A table that the account may not read is invisible on the source. If the task carries such a table, its merged table
+    is returned with a problem, and so is not compared.
     """
     wanted = {
         target_table: members
@@ -105,10 +103,10 @@ def _unreadable_tables(
     takes: TakesTable,
     known: Collection[TableName],
 ) -> dict[TableName, MergedTable]:
-    """Returns the merged tables of which no source table is readable, with the GRANT statements that change this.
+    """Returns the merged tables without any visible source table. Their problem has the GRANT statements that help.
 
-    `followed` are the tables that each part carries. An invisible table that the account may read was dropped: the log
-    contains the DROP.
+    `followed` are the tables that each part carries. If the account may read a table that is invisible, the table was
+    dropped, and the log contains the DROP. So it is left out.
     """
     found: dict[TableName, list[_Member]] = {}
     grants: dict[TableName, list[str]] = {}
@@ -189,7 +187,7 @@ def _types(tables: Iterable[Table], name: str) -> list[ColumnType]:
 
 
 def _common(kinds: Sequence[ColumnType]) -> ColumnType | None:
-    """Returns the one of these types that can hold the values of all of them unchanged; None if there is none."""
+    """Returns the type among these that can have the values of all of them unchanged; None if there is none."""
     first = kinds[0]
     if all(kind.is_integer and kind.unsigned == first.unsigned for kind in kinds):
         return max(kinds, key=lambda kind: int(kind.arrow.bit_width))
@@ -231,7 +229,7 @@ def _note(members: Sequence[_Member], tables: Sequence[Table], alone: Mapping[st
 
 
 def _reduced(one: _Member, table: Table) -> Table:
-    """Returns the source's table with the compared columns, in their order, and with columns that a mapping needs."""
+    """Returns the source's table with only the compared columns, in their order, and a column that a mapping needs."""
     mapping = mapping_of(one.rules.mappings, one.table.name)
     own = {column.name: column for column in one.table.columns}
     names = [column.name for column in table.columns if column.name in own]

@@ -1,4 +1,4 @@
-"""Reads the target for a comparison; a table of the target has the rows of one table or of several shards."""
+"""Reads the target for a comparison. A table of the target has the rows of one table or of several shards."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ class TargetRows:
     def order(self, table: Table) -> Order:
         """Returns whether the target orders keys as the source does.
 
-        The order of texts depends on collations, which differ. The target's key may end with extracted columns. Then
-        rows of several tables that have the same source key are next to each other on the target. So a span of source
-        keys has the same rows on both sides. The target may also have rows of tables that are not in the task.
+        - The order of texts depends on collations, which may differ: the orders are at best likely to be the same.
+        - If the target's key ends with extracted columns, rows of several tables with the same source key are next to
+          each other on the target. So a span of source keys has the same rows on both sides. But the target may also
+          have rows of tables that are not in the task: so this is only likely, too.
         """
         merged = self._merged_tables()[table.name]
         cut = merged.cut
@@ -80,7 +81,7 @@ class TargetRows:
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why the target table does not fit; None if there is no such table.
 
-        A table that fits may have or lack a column that only some shards have.
+        The table may have the columns that only some shards have, or lack them.
         """
         merged = self._merged_tables()[table.name]
         found = self._session.schema.misfits(table)
@@ -97,7 +98,7 @@ class TargetRows:
 
     @property
     def has_sums(self) -> bool:
-        """Returns whether the target can compute checksums."""
+        """Whether the target can compute checksums."""
         return self._row_sum is not None
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
@@ -113,7 +114,7 @@ class TargetRows:
         return self._session.read_rows(table, keys=keys)
 
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the places in `keys` of the keys whose rows are locked, whichever shard the lock belongs to."""
+        """Returns the places in `keys` of the keys whose rows are locked for any shard."""
         name, locks = table.name, self._session.meta.row_locks
         keys = keys.select(list(table.identity))
         ids = lock_ids(keys)
@@ -131,9 +132,9 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the places in `keys` of the keys that a lock spells differently.
+        """Returns the places in `keys` of locked keys that the lock spells differently.
 
-        By the target's collations, such a key is equal to the key of the lock, although the texts differ.
+        For example, the lock has the key 'a', and `keys` has 'A': the target's collation may make them equal.
         """
         locks, start = self._session.meta.row_locks, form_start(self._session, table)
         forms = key_forms(self._session, table, keys, start)
@@ -155,15 +156,15 @@ class TargetRows:
         return {pairs[number][0] for number in equal}
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns the keys after `after`, `rows` at most, and the last of them, after which the next call continues.
+        """Returns the keys after `after`, at most `rows`, and the last of them: the next call continues after it.
 
-        Servers sort ENUM and SET by number, but compare their texts. So a key with such a column does not show where to
-        continue, and all keys are then read at once.
+        If the key has an ENUM or a SET, all keys are read at once. Servers sort these columns by number, but compare
+        their texts. So the last key would not show where to continue.
         """
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
-            # Empty extracted texts sort first, so this may return the key `after` again, but it never skips a key.
+            # An empty text sorts first. So this may return the key `after` again, but it never skips a key.
             whole = None if after is None else [*after, *[""] * (len(table.identity) - len(after))]
             found = self._session.read_rows(_identity_alone(table), after=self._values(table, whole), limit=rows)
         return found.select(list(table.identity)), last_key(found, table)
@@ -176,7 +177,7 @@ class TargetRows:
             yield from self._read_portions(table)
 
     def _values(self, table: Table, key: Key | None) -> Sequence[object] | None:
-        """Returns a key's values for a statement (None for no key); PostgreSQL takes bits as text."""
+        """Returns a key's values for a statement. PostgreSQL takes bits as text."""
         if key is None:
             return None
         kinds = [table.column(name).type for name in table.identity]

@@ -47,7 +47,7 @@ def compare_task(
 ) -> Report:
     """Compares every table that `takes` selects (None: all tables), on all sources.
 
-    `say` gets a line when the comparison has to wait for the task. The other arguments are those of
+    `say` receives a line when the comparison has to wait for the task. The other arguments are those of
     `Comparison.run`.
     """
     callbacks = callbacks or Callbacks()
@@ -66,7 +66,7 @@ def opened_comparison(
 ) -> Iterator[Comparison]:
     """Opens connections to all servers.
 
-    If `left` is given, tables that may lack rows on purpose are not compared, and `left` receives their names.
+    If `left` is given, tables that may lack rows on purpose are not compared, and their names are put into `left`.
     """
     with ExitStack() as stack:
         target = stack.enter_context(closing(parts[0].target.server.connect()))
@@ -103,7 +103,7 @@ class Comparison:
     takes: TakesTable
     left: set[ShownTable] | None = None
     known: dict[TableName, MergedTable] = field(default_factory=dict)
-    """All compared target tables as they were last read, keyed by the names of the target tables."""
+    """All compared target tables, as they were last read."""
 
     def run(
         self,
@@ -145,7 +145,7 @@ class Comparison:
         return self._with_display_names(report)
 
     def merged_tables(self) -> dict[TableName, MergedTable]:
-        """Returns the merged tables with the servers' current structures."""
+        """Returns the tables to compare, with the servers' current structures."""
         found = read_merged_tables(self.parts, self.target, self.takes)
         if self.left is not None:
             lacking = {name for name, merged in found.items() if any(map(lacks_rows, members_of(merged)))}
@@ -160,7 +160,7 @@ class Comparison:
         return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
 
     def _source(self, members: Sequence[SourceTable]) -> str:
-        """Returns the source of a table that gets the rows of one table only, if the task has several sources."""
+        """Returns the source's id, if the table is not merged and the task has several sources; otherwise nothing."""
         return members[0].part.config.source.source_id if len(members) == 1 and len(self.parts) > 1 else ""
 
     def _with_display_names(self, report: Report) -> Report:
@@ -192,18 +192,18 @@ def members_of(merged: MergedTable) -> tuple[SourceTable, ...]:
 
 
 def display_name(merged_tables: Mapping[TableName, MergedTable], name: TableName) -> TableName:
-    """Returns the name to show for the target table `name`: the source's name if it gets the rows of only one table."""
+    """Returns the name to show for the target table `name`: if it has one source table, the name of that table."""
     merged = merged_tables.get(name)
     return merged.members[0].name if merged is not None and len(merged.members) == 1 else name
 
 
 def keeps_rows(member: SourceTable) -> bool:
-    """Whether filters make the target keep rows that the source no longer has, so that extra rows are intended."""
+    """Whether the target keeps rows that the source no longer has, because of filters. Its extra rows are intended."""
     return member.rules.keeps_rows(member.name)
 
 
 def lacks_rows(member: SourceTable) -> bool:
-    """Whether filters keep inserts or updates from the target, so that missing and different rows are intended."""
+    """Whether filters leave out inserts or updates. Then missing and different rows are intended."""
     return member.rules.keeps_away(member.name)
 
 
