@@ -1,4 +1,4 @@
-"""The block `pidts.alerts`: the receiver of alerts, and the lag that causes one."""
+"""Reads the block `pidts.alerts`: the receiver of alerts, and the lag that causes one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pidts.task.config.section import Section
 
 @dataclass(frozen=True, slots=True)
 class AlertReceiver:
-    """A program that is started, or an address to which alerts are posted; one of the two is empty."""
+    """A program to start, or an address to which alerts are posted; one of the two is empty."""
 
     command: tuple[str, ...] = ()
     webhook: str = field(default="", repr=False)

@@ -1,14 +1,15 @@
 """Stores, if a source has standbys, which of its servers is read, and which servers must not take over.
 
-The files are beside the source's relay. If they are lost, the task begins with the server of `from:` again. GTIDs
-decide whether that server can continue where the relay or the target ends, as for any server
-(`pidts.replicate.resume`).
+The files are beside the source's relay. If they are lost, the task begins with the server of `from:` again. As for any
+server, GTIDs decide whether it can continue where the relay or the target ends (`pidts.replicate.resume`).
 
-A server that has transactions which the source lacks must not become the source: its log would write these old
-transactions over newer rows. After the source is lost, the server's GTIDs alone do not show such transactions. So each
-change of the source bars all other servers until they were compared with the new source. Each barred server has a file
-of its own, so that no two processes write the same file. Crash points: the other servers are barred before the choice
-is written. A crash between these two steps leaves servers barred, and the next comparison lifts these bars.
+A server may have transactions that the source lacks. It must not become the source: its log would write these old
+transactions over newer rows. When the source is lost, the server's GTIDs alone no longer show such transactions. So
+each change of the source *bars* all other servers until they were compared with the new source. Each barred server has
+a file of its own, so that no two processes write the same file.
+
+Crash points: the other servers are barred before the choice is written. After a crash between these two steps, servers
+are barred, and the next comparison lifts these bars.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FILE = "server.json"
 
 
 def address_of(server: SourceConfig) -> str:
-    """Returns `host:port`."""
+    """Returns a server's `host:port`."""
     return f"{server.host}:{server.port}"
 
 

@@ -1,8 +1,8 @@
 """Decides which edits of the task file a running task applies, and which have to wait for the next start.
 
-Edits of the rules and of the limits are applied by a new attempt, from the target's checkpoint, in the same process.
-Edits of the servers, folders and names would make a different task. Such edits are reported, and have no effect before
-the next start.
+The running task applies edits of the rules and of the limits by a new attempt, from the target's checkpoint, in the
+same process. Edits of the servers, folders and names would make a different task. The running task reports them, and
+the next start applies them.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class ConfigDifference:
     config: TaskConfig
     """The running configuration with the edits that can be applied."""
     taken: tuple[str, ...]
-    """The keys of the task file that were edited, and whose edits a running task applies."""
+    """The edited keys whose edits can be applied."""
     waiting: tuple[str, ...]
 
 
 def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
-    """Returns which edits of the file can be applied, and which have to wait."""
+    """Compares the running configuration with the file."""
     changed = [
         field.name
         for field in fields(TaskConfig)
@@ -120,10 +120,9 @@ def _keys(known: str | Mapping[str, str], before: object, after: object) -> list
 
 
 class FileWatch:
-    """Notices that a file has changed.
+    """Notices that a file has changed. The first state counts as a change, too.
 
-    The first state counts as a change. An editor may still be writing the file, so a change counts only when two
-    successive looks find the same state.
+    A change counts only when two successive calls find the same state: an editor may still be writing the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -132,7 +131,7 @@ class FileWatch:
         self._seen: tuple[int, int, int] | None = None
 
     def is_changed(self) -> bool:
-        """Returns true once for each change. A missing file is not a change, since editors replace files."""
+        """Returns True once for each change. A missing file is not a change, since editors replace files."""
         state, last = self._state(), self._last
         self._last = state
         if state is None or state != last or state == self._seen:

@@ -1,7 +1,6 @@
-"""Keys that PiDTS does not use, section by section: the values that pass, their notes, and the values that are refused.
+"""Lists DM's keys that PiDTS does not use, section by section: which values pass, with which note, which are refused.
 
-Most of these are keys of DM; the keys of the block `pidts` are for a later version. A value is refused if ignoring it
-would change which rows arrive, or how safely they do.
+A value is refused if ignoring it would change which rows arrive, or how safely they arrive.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ DUMP_OPTIONS = frozenset(
         *("--tidb-mem-quota-query", "--read-timeout", "--loglevel", "--logfile", "--logfmt", "--no-views", "-W"),
     }
 )
-"""Options in `extra-args` that only decide how the dump is written. Any other option may select the dump's content."""
+"""Options in `extra-args` that only decide how the dump is written. Other options may decide which rows it has."""
 NO_DUMP = _NO_DUMP
 
 LOADER = {
@@ -184,7 +183,5 @@ CHECKS = (
     "version",
     "version_column",
 )
-"""The names that `ignore-checking-items` accepts.
-
-They are the names of all checks of DM, including those that PiDTS lacks, and of all checks of PiDTS.
+"""The names that `ignore-checking-items` accepts: all checks of PiDTS, and all checks of DM, even if PiDTS lacks them.
 """

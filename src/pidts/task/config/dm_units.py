@@ -1,9 +1,9 @@
 """Reads the settings of DM's units (dump, load, sync, validate) that have a meaning in PiDTS.
 
-PiDTS has no dump that is loaded afterwards: one Spark task reads a chunk and loads it. It also has no queue of single
-statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch` and `queue-size`
-limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's default value gives
-PiDTS's default limit, and half of DM's default gives half of this limit.
+PiDTS has no dump that is loaded afterwards: one thread or Spark task reads a chunk and loads it. It also has no queue
+of single statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch` and
+`queue-size` limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's
+default value gives PiDTS's default limit, and half of DM's default gives half of this limit.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read_syncing(task: Section, instance: Section, instances: Sequence[Section])
 
 
 def read_copy_threads(task: Section, instance: Section, instances: Sequence[Section]) -> int:
-    """Returns the smaller of the dump's and the loader's threads, since one Spark task reads a chunk and loads it."""
+    """Returns the smaller of the dump's and the loader's threads, since each chunk is read and loaded by one thread."""
     given: list[int] = []
     for block, key, own, keys in (
         ("mydumper", "threads", "mydumper-thread", dm_keys.DUMPER),
@@ -86,7 +86,7 @@ def read_copy_threads(task: Section, instance: Section, instances: Sequence[Sect
 
 
 def _read_extra_args(section: Section) -> None:
-    """Adds notes on options that only decide how the dump is written; refuses options that may select its content."""
+    """Adds notes on options that only decide how the dump is written; refuses all others."""
     key = "extra-args"
     try:
         words = shlex.split(section.text(key, ""))
@@ -110,7 +110,7 @@ def _read_extra_args(section: Section) -> None:
 
 
 def read_validators(task: Section, instance: Section, instances: Sequence[Section]) -> None:
-    """Reads `validators`, which have no effect; refuses the values that `dm_keys.VALIDATOR` refuses."""
+    """Reads `validators`, which have no effect. Refuses the values that `dm_keys.VALIDATOR` refuses."""
     for section in _blocks(task, instance, instances, "validator"):
         section.finish(dm_keys.VALIDATOR)
 
@@ -138,7 +138,7 @@ def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # 
 
 
 def _blocks(task: Section, instance: Section, instances: Sequence[Section], block: str) -> Iterator[Section]:
-    """Yields an instance's sections for one of DM's units: the section that the instance names, and its own."""
+    """Yields an instance's sections for one of DM's units: the one that the instance names, then the instance's own."""
     named = task.section(f"{block}s")
     key = f"{block}-config-name"
     name = instance.text(key, "")

@@ -1,7 +1,7 @@
 """Makes the JSON Schema of task files and of DM's source files, for editors, from the keys that their reader uses.
 
-The reader reads a file that has every section, so that it asks for every key that it knows. The schema is made from
-these calls. So reader and schema always agree, and there is no separate list of keys.
+For this, the reader reads a file that has every section, and so asks for every key that it knows. The schema is made
+from these calls. So reader and schema always agree, and there is no separate list of keys.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ pidts:
   conflict: owner
   owners: [{schema: a, table: a, where: "a > 1", zone: a}]
 """
-"""A task between zones whose rows have owners. Such a task cannot have the sections that change rows."""
+"""A task between zones whose rows have owners. It is a file of its own, since it cannot have sections that change rows.
+"""
 _ZONES = "pidts: {zones: {servers: {a: {}, b: {joins: a}}, feeds: %s}}"
 _SOURCE = """\
 source-id: s
@@ -118,8 +119,8 @@ def source_schema() -> Schema:
 def _zones(task: Schema) -> Schema:
     """Returns the schema of `pidts.zones`.
 
-    Each direction is read as a task. So a zone has the keys of a target and those of a source's server, and the rules
-    have the keys of an instance.
+    Each direction is read as a task. So a zone has the keys of a target and of a source's server, and the rules have
+    the keys of an instance.
     """
     read = [_read_zones(feeds) for feeds in ("mesh", "{a: [b], b: [a]}")]
     zones = _mapping([section for sections in read for section in sections])
@@ -178,7 +179,6 @@ _SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 
 
 def _value(ones: list[KeyUse]) -> Schema:
-    """Returns the schema of one key."""
     asked = next((one for one in ones if one.kind), ones[0])
     below = [section for one in ones for section in one.sections]
     match asked.kind:

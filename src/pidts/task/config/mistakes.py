@@ -1,10 +1,10 @@
 """Collects the mistakes of a task file and reports all at once.
 
-A user who brings a task file of TiDB DM needs the whole list of what has to be changed.
+For example, a user who brings a task file of TiDB DM needs the whole list of what has to be changed.
 
 A reader that can continue after a mistake records it by `mistake` or `recording_mistakes`. A mistake that ends the
-reading is reported together with the mistakes that were recorded before. Without `all_mistakes`, each mistake is raised
-where it occurs.
+reading is reported together with those that were recorded before. Without `all_mistakes`, each mistake is raised where
+it occurs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def all_mistakes(read: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 
 
 def _together(errors: Sequence[ConfigError]) -> ConfigError:
-    """Returns one error with all mistakes, sorted by line. A mistake that several instances find is named once."""
+    """Returns one error with all mistakes, sorted by line. A mistake that several instances have is named once."""
     alone = list({str(error): error for error in errors}.values())
     if len(alone) == 1:
         return alone[0]

@@ -1,8 +1,8 @@
 """Reads the rules of a task file in DM's form: maps of named rules, and the names that an instance uses.
 
-As in DM, it is an error if an instance names a rule twice, or if no instance names a rule. If an unused route were no
-error, rows would go to a table that the author did not mean, and no message would say so. An instance can name only one
-block-allow-list, so for an unused list there is only a note (`TaskConfig.notes`).
+As in DM, it is an error if an instance names a rule twice, or if no instance names a rule. Otherwise, for example, an
+unused route would send rows to a table that the author did not mean, and no message would say so. For an unused
+block-allow-list there is only a note (`TaskConfig.notes`), since an instance can name only one list.
 
 The event filters of a source's own file come after the task's event filters.
 """
@@ -31,7 +31,7 @@ _Rule = TypeVar("_Rule")
 
 _OFFSET = re.compile(r"[+-](0\d|1[0-4]):[0-5]\d", re.ASCII)
 _SHORT_OFFSET = re.compile(r"\A([+-])(\d:[0-5]\d)\Z", re.ASCII)
-"""An offset whose hour has one digit, as in `-6:00`. MySQL's manual writes offsets in this form, too."""
+"""An offset whose hour has one digit, such as `-6:00`. MySQL's manual also uses this form."""
 _ACTIONS = {"do": "Do", "ignore": "Ignore", "error": "Error"}
 _EXTRACTED = (
     ("extract-table", "table-regexp"),
@@ -48,7 +48,7 @@ _EXPRESSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class RuleName:
-    """A rule's name in the task file, so that a message can name the rules that fit a table."""
+    """A rule's name in the task file. Messages use it to name the rules that fit a table."""
 
     map: str
     """The key of the task file that contains the rule."""
@@ -82,9 +82,10 @@ def read_rules(
     own_schema: str,
     prints_moments: bool = False,
 ) -> tuple[Rules, tuple[RuleName, ...]]:
-    """Reads all rules of one source, with their names; `instances` are all instances that may use the file's rules.
+    """Reads all rules of one source, with their names.
 
-    `prints_moments`: the target gets a TIMESTAMP as text, in the task's time zone.
+    `instances` are all instances of the file, which may use its rules. `prints_moments`: the target gets a TIMESTAMP as
+    text, in the task's time zone.
     """
     routes = _selected(task, "routes", instance, instances, "route-rules", _route)
     named = _selected(task, "filters", instance, instances, "filter-rules", _filter)
@@ -129,7 +130,7 @@ def read_rules(
 
 
 def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
-    """Reads the rules for tables of online schema change tools; None if the task treats these as ordinary tables."""
+    """Reads the rules for tables of online schema change tools; None if these are ordinary tables for the task."""
     enabled = task.flag("online-ddl", default=True)
     # The old key: any value switches the rules on, for both tools.
     enabled |= bool(task.choice("online-ddl-scheme", ("gh-ost", "pt", ""), ""))
@@ -147,7 +148,7 @@ def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
 def _time_zone(task: Section, *, used: bool) -> str:
     """Returns the time zone in which expressions see TIMESTAMP columns, and in which a datacenter gets them.
 
-    If the zone is not `used` for either, a note says so.
+    If neither uses it (`used` is False), a note says so.
     """
     key, usual = "timezone", "+00:00"
     zone = _SHORT_OFFSET.sub(r"\g<1>0\2", task.text(key, "")) or usual
@@ -163,7 +164,7 @@ def _time_zone(task: Section, *, used: bool) -> str:
 
 
 def current_key(section: Section, key: str, old: str) -> str:
-    """Returns the key or its old name, whichever is given; DM's export also has the old name, with an empty value."""
+    """Returns the key or its old name, whichever is given. DM's export has both, the old one with an empty value."""
     if section.is_empty(old):
         return key
     if not section.is_empty(key):
@@ -181,7 +182,7 @@ def _selected(
     names_key: str,
     read: Callable[[Section], _Rule],
 ) -> list[tuple[str, _Rule]]:
-    """Returns the rules that the instance names, in its order. Reads all rules, so that each mistake is found."""
+    """Returns the rules that the instance names, in its order. Reads all rules, to find all mistakes."""
     named = task.section(key)
     rules: dict[str, _Rule] = {}
     for name in named.names:
@@ -201,7 +202,7 @@ def _selected(
             taken[name] = rules[name]
     used = {name for one in instances for name, _ in one.texts(names_key)}
     for name in named.names:
-        if name not in used and name in rules and not has_unknown:  # perhaps the unknown name means this rule
+        if name not in used and name in rules and not has_unknown:  # an unknown name may be meant for this rule
             todo = f"Name it in the instance's {names_key}, or remove it."
             mistake(named.error(name, "unused-name", "no instance uses it", todo))
     return list(taken.items())

@@ -1,8 +1,10 @@
-"""One mapping of a task file, which is read key by key, so that no key is ignored silently.
+"""Reads one mapping of a task file key by key, so that no key is ignored silently.
 
-The reader of a section asks for each key by its type and then calls `finish`, which handles the keys that were not
-asked for. A key of DM that has no effect here passes, with a note if its author may expect an effect. A key of DM is
-refused if ignoring its value would change which rows arrive. A key that neither DM nor PiDTS has is always refused.
+The reader of a section asks for each key by its type, and then calls `finish`, which handles the other keys:
+
+- A key of DM that has no effect here passes, with a note if its author may expect an effect.
+- A key of DM is refused if ignoring its value would change which rows arrive.
+- A key that neither DM nor PiDTS has is always refused.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ LOCAL_URL = "file:///"
 """The prefix of a URL that means a path on this machine."""
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""A variable that a service sets for itself and its processes. These processes do not have the user's environment."""
+"""A variable that a service sets for itself and its processes, which do not have the user's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,11 @@ class OtherKey:
     """A key of DM that PiDTS does not use."""
 
     as_is: tuple[object, ...] = ()
-    """Values that ask for what PiDTS does anyway. They pass without a note, as every empty value does (null, "", [],
-    {}).
-    """
+    """Values that ask for what PiDTS does anyway. They pass without a note; so do empty values (null, "", [], {})."""
     note: str = ""
-    """The note about a value that is not in `as_is`; such a value passes."""
+    """The note about any other value, which passes."""
     refusal: str = ""
-    """The reason why a value that is not in `as_is` is refused. Either this or `note` is set."""
+    """The reason why any other value is refused. Either this or `note` is set."""
     todo: str = ""
     """The remedy for a refused key of PiDTS; all keys of DM have the same remedy."""
 
@@ -62,10 +62,10 @@ class Document:
 
 @dataclass(slots=True)
 class KeyUse:
-    """Records how a key was read; the JSON Schema for editors is generated from this."""
+    """How a key was read. The JSON Schema for editors is made from this."""
 
     kind: str = ""
-    """The method of `Section` that has read the key; empty if the reader only asked whether the key exists."""
+    """The method of `Section` that has read the key; empty if the reader has only asked whether the key exists."""
     least: int | None = None
     most: int | None = None
     words: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Section:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns all keys of a section whose keys are names that the author chooses."""
+        """All keys of a section whose keys are names that the author chooses."""
         self.has_names = True
         return tuple(self._items)
 
@@ -118,7 +118,7 @@ class Section:
         return self._items[key].line if key in self._items else self.line
 
     def error(self, key: str, code: str, what: str, todo: str = "") -> ConfigError:
-        """Returns an error about one key. If the key is missing, the error suggests a similar key of the file."""
+        """Returns an error about one key. If the key is missing, suggests a similar key of the file."""
         if code == "missing-key" and not todo:
             close = {
                 word: f"Is it {word!r} in line {self.line_of(word)}?" for word in self._items.keys() - self.asked.keys()
@@ -131,7 +131,7 @@ class Section:
         self.document.notes.append(f"{self.document.file.name}:{self.line_of(key)}: {self._name(key)}: {text}")
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Returns a word or number as it is written, with `${NAME}` replaced; without a default the key is required."""
+        """Returns a word or number as written, with `${NAME}` replaced. Without a default, the key is required."""
         self._ask(key, "text").needed |= default is None
         if not self.has(key):
             if default is None:
@@ -180,8 +180,8 @@ class Section:
     ) -> str:
         """Returns the value of a key, which has to be one of `allowed`.
 
-        `later` are values that are not supported yet. `hints` say, for other values, what to write instead. A key with
-        hints decides how the rest of the section is read, so after a wrong value the section is not read further.
+        `later` are values that are not supported yet. `hints` say, for some other values, what to write instead. A key
+        with hints decides how the rest of the section is read. So after a wrong value, the section is not read further.
         """
         word = self.text(key, default)
         self._ask(key, "choice").words = allowed = tuple(allowed)
@@ -238,7 +238,7 @@ class Section:
 
     @contextmanager
     def with_place(self, key: str, line: int | None = None) -> Iterator[None]:
-        """Adds the value's file and line to errors that the block raises while it interprets the value."""
+        """Adds the key's file and line to an error that the block raises without a line."""
         try:
             yield
         except ConfigError as error:
@@ -248,7 +248,7 @@ class Section:
             raise self.document.error(line or self.line_of(key), error.code, what, error.todo) from None
 
     def file(self, key: str, default: str | None = None) -> Path:
-        """Returns a path, which may be written as `file:///path`; a relative path begins at the folder of this file."""
+        """Returns a path, which may be written as `file:///path`. A relative path begins at the folder of this file."""
         text = self.text(key, default)
         if text.startswith(LOCAL_URL):
             text = unquote(text.removeprefix("file://"))
@@ -258,7 +258,7 @@ class Section:
             raise self.error(key, "bad-value", f"there is no home folder for {text.partition('/')[0]}") from None
 
     def finish(self, others: Mapping[str, OtherKey] | None = None) -> None:
-        """Reports the keys of the section that its reader has not asked for, as mistakes or as notes."""
+        """Reports the keys for which the reader has not asked, as mistakes or as notes."""
         others = self.others = others or {}
         for key, item in self._items.items():
             if key in self.asked:
@@ -329,7 +329,7 @@ def in_order(notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _described(item: Item) -> str:
-    """Returns the kind of a value, without the value, which may be a secret at the wrong place."""
+    """Returns the kind of a value. The value itself may be a secret at the wrong place, so no message shows it."""
     kinds: list[tuple[type, str]] = [
         (dict, "keys and values"),
         (list, "a list"),

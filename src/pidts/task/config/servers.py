@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
-"""The kinds of targets.
+"""The kinds of targets:
 
-A datacenter is a database of a MySQL server. It gets records of the changes, in Inception Gate's form, instead of the
-rows. Iceberg is a warehouse of Iceberg tables in a directory on this machine. Hive is a warehouse whose tables are
-published to a Hive metastore.
+- datacenter: a database of a MySQL server that gets records of the changes, in Inception Gate's form, instead of rows.
+- iceberg: a warehouse of Iceberg tables in a directory on this machine.
+- hive: such a warehouse whose tables are published to a Hive metastore.
 """
 
 USUAL_META_SCHEMA = "pidts_meta"
@@ -42,14 +42,14 @@ _TYPES = {
     "mariadb": "Write mysql, which also stands for MariaDB.",
     "postgres": "Write postgresql.",
 }
-"""Words that a user may write instead of a type, each with the remedy."""
+"""Words that a user may write instead of a type, each with the advice."""
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
 _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#%\s]+)*")
 _THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)
 _HTTP = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[^?#\s]*)?", re.ASCII)
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
-"""The smallest `max-allowed-packet` that is accepted. In a smaller one, hardly a row would fit into a statement."""
+"""The smallest `max-allowed-packet` that is accepted. With a smaller one, hardly a row would fit into a statement."""
 _FIRST_EVENT = 4
 """The position of a log file's first event, after the magic number."""
 
@@ -62,11 +62,11 @@ class SourceSpec:
     start: Position | str | None
     """A position, a GTID set, or None if the file gives neither. A checkpoint has priority over this place."""
     use_gtid: bool
-    """Whether to reconnect by GTID instead of by position."""
+    """Whether the replicator reconnects by GTID instead of by position."""
     servers: tuple[SourceConfig, ...] = ()
     """The server of `from` and its standbys, in the file's order; empty if there are no standbys."""
     failover_after: int = 3
-    """The number of failed attempts to connect after which the task looks for a standby."""
+    """After this number of failed attempts to connect, the task looks for a standby."""
 
     @property
     def source_id(self) -> str:
@@ -123,7 +123,7 @@ class TargetSpec:
     password: str = field(repr=False)
     tls: Tls
     database: str
-    """The database of PostgreSQL, or the datacenter; empty for MySQL, where the source's schemas are databases."""
+    """The database of PostgreSQL, or the datacenter; empty for MySQL, where each schema is a database."""
     meta_schema: str = USUAL_META_SCHEMA
     """The schema of PiDTS's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
@@ -135,9 +135,9 @@ class TargetSpec:
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
-    """Whether a transaction that finds no row of a key also prevents other sessions from writing this key."""
+    """Whether a transaction that finds no row with a key prevents other sessions from writing such a row."""
     types: TypeMap = field(default_factory=TypeMap)
-    """The types that the task file chooses for columns of PostgreSQL, and the treatment of zero dates."""
+    """The types that the task file chooses for columns on PostgreSQL, and what to do with zero dates."""
     warehouse: str = ""
     """The directory of a warehouse of Iceberg tables."""
     files: str = ""
@@ -149,7 +149,7 @@ class TargetSpec:
     metastore: str = ""
     """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
     keeps_changes: bool = False
-    """Whether each table also gets a change table, which contains all changes of the table and is also published."""
+    """Whether each table also gets a change table with all its changes, which is published, too."""
 
     @property
     def place(self) -> str:
@@ -168,10 +168,7 @@ class TargetSpec:
 
     @property
     def server(self) -> Target:
-        """The target that rows are written to.
-
-        Drivers are loaded only here, so that mistakes in a file are reported quickly.
-        """
+        """The target to which rows are written. Only this loads drivers, so mistakes in a file are reported quickly."""
         from pidts.target import HiveTarget, IcebergTarget, MySqlTarget, PostgresTarget
 
         if self.warehouse:
@@ -253,7 +250,7 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
 
 
 def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec:
-    """Reads a warehouse, which has no server: it has a directory and the name of its catalog."""
+    """Reads a warehouse, which has no server, but a directory and the name of its catalog."""
     text = section.text("warehouse")
     if "://" in text and not text.startswith(LOCAL_URL):
         what = "the warehouse, with the catalog's database, is a directory of this machine"
@@ -354,7 +351,7 @@ def _rest_catalog(section: Section) -> PublishTo:
 
 
 def _datacenter(section: Section, database: str, meta_schema: str) -> str:
-    """Returns the meta schema of a channel: the datacenter itself holds the task's own tables, too."""
+    """Returns the meta schema of a channel: the task's own tables are in the datacenter itself."""
     if not database:
         raise section.error("database", "missing-key", "the name of the channel's datacenter, a database, is missing")
     if not _SCHEMA.fullmatch(database) or database.lower() in SYSTEM_SCHEMAS:
@@ -395,7 +392,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
 
 
 def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
-    """Returns the servers that may take over; keys that they do not have are taken from `from`."""
+    """Returns the servers that may take over. Keys that they lack are taken from `from`."""
     found: list[SourceConfig] = []
     for one in server.sections("standbys"):
         host, port = one.text("host"), one.integer("port", first.port, minimum=1, maximum=65535)
@@ -411,7 +408,7 @@ def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
 
 
 def directory_name(section: Section, key: str, longest: int = 100) -> str:
-    """Returns a name that the user has chosen. A directory in the relay has the same name."""
+    """Returns a name that the user has chosen, and that a directory in the relay can have."""
     name = section.text(key)
     if len(name) > longest or not _DIRECTORY.fullmatch(name):
         raise section.error(
@@ -427,7 +424,7 @@ def _login(section: Section, port: int) -> tuple[str, int, str, str, Tls]:
 
 
 def _tls(server: Section) -> Tls:
-    """Reads DM's block `security`, and in it PiDTS's key `ssl-mode`, whose values are those of MySQL's clients."""
+    """Reads DM's block `security`, with PiDTS's key `ssl-mode`, which has the values of MySQL's clients."""
     security = server.section("security")
 
     def path(key: str) -> str:
@@ -477,11 +474,7 @@ def _literal_password(section: Section) -> str:
 
 
 def _looks_encrypted(written: str) -> bool:
-    """Whether a text has the form of dmctl's passwords.
-
-    dmctl's passwords are the Base64 text of sixteen random bytes, an @, and more bytes. Passwords from a file or the
-    environment are not tested.
-    """
+    """Whether a text has the form of dmctl's passwords: the Base64 text of 16 random bytes, an @, and more bytes."""
     try:
         data = base64.b64decode(written, validate=True)
     except ValueError:
@@ -566,7 +559,7 @@ _OWN: dict[str, tuple[str, tuple[str, ...]]] = {
     "tx_isolation": (_ONE_TRANSACTION, ("read-committed",)),
     "tidb_txn_mode": (_ONE_TRANSACTION, ("pessimistic",)),
 }
-"""Variables that the product sets. Each has the note about a value in the file, and the values that need no note."""
+"""Variables that PiDTS sets itself, each with the note about a value in the file, and the values that need no note."""
 
 _CUT = "rows and warnings that the product reads back would be cut off"
 _FALSE = "statements of the product would mean something else"
@@ -588,9 +581,8 @@ _REFUSED = {
 def read_variables(server: Section, *, mysql: bool) -> tuple[tuple[str, str], ...]:
     """Returns the variables of `session` to set in each connection to the target.
 
-    They are set after the variables that PiDTS sets itself. PiDTS sets these so that values arrive unchanged. The
-    file's values for these variables have no effect, and a note says so. Variables that would change the results that
-    PiDTS reads from the target are refused.
+    If PiDTS sets a variable itself, so that values arrive unchanged, the file's value has no effect, and a note says
+    so. Variables that would change the results that PiDTS reads from the target are refused.
     """
     session = server.section("session")
     if session.names and not mysql:

@@ -1,9 +1,11 @@
-"""The task file: DM's YAML and the `pidts` block, read strictly into immutable values.
+"""Reads a task file, DM's YAML with the block `pidts`, strictly into immutable values.
 
 Each of the file's `mysql-instances` is a *part* of the task: a whole configuration with one source, its own rules and
-its own settings. All records of a task, on the target and in the relay, are separate for each part. Every key is
-honoured, or refused with its line, or a note says that it has no effect (`TaskConfig.notes`); `dm_keys` lists DM's keys
-that PiDTS does not use. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
+its own settings. All records of a task, on the target and in the relay, are separate for each part.
+
+Every key has an effect, or is refused with its line, or a note says that it has no effect (`TaskConfig.notes`).
+`dm_keys` lists DM's keys that PiDTS does not use. Secrets come from `${NAME}` or a `password-file`, and are never part
+of a message.
 """
 
 from __future__ import annotations
@@ -59,14 +61,14 @@ __all__ = [
 
 Mode = Literal["full", "incremental", "all"]
 ShardMode = Literal["", "pessimistic", "optimistic"]
-"""The way in which schema changes of merged tables are coordinated; empty if the file does not say it."""
+"""How schema changes of merged tables are coordinated; empty if the file does not say it."""
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 
 _SHORTEST_HEARTBEAT, _LONGEST_HEARTBEAT = 0.1, 60.0
 
 SPARK_MASTER = "local[*,4]"
-"""Uses all cores, and gives a failed Spark task four attempts (`local[*]` gives it one)."""
+"""Uses all cores, and tries each Spark task up to four times (with `local[*]`, once)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,31 +84,29 @@ class TaskConfig:
     rule_names: tuple[RuleName, ...]
     """The names that the task file gives to the rules in use."""
     online: OnlineDdl | None
-    """The rules for tables of gh-ost and pt-online-schema-change; None if the task treats these as ordinary tables."""
+    """The rules for tables of gh-ost and pt-online-schema-change; None if these are ordinary tables for the task."""
     workers: int
-    """The number of target connections that apply in parallel; with one, every state of the target is a state of the
-    source.
-    """
+    """How many connections apply in parallel. With one, every state of the target is a state of the source."""
     limits: Limits
     """The limits of a batch, and of the rows that the copy reads for it."""
     safe_mode: bool
-    """Whether safe mode is on, which removes rows that collide with a written row, even rows with another key."""
+    """Whether safe mode is on: a written row replaces all rows that collide with it, even rows with another key."""
     safe_start: bool
-    """Whether changes that the target may have had before the first start are written in safe mode in any case."""
+    """Whether changes that the target may already have at the first start are written in safe mode in any case."""
     version_column: str
     """The column that shows whether an event is older than the target's row; empty if there is none."""
     on_divergence: OnDivergence
-    """The treatment of a target row that differs from the source's row before a change."""
+    """What to do if a row of the target differs from the row that the source had before a change."""
     lock_limit: int
     """The largest number of locked rows of one table."""
     alerts: AlertReceiver | None
     """The program or address that gets alerts; None if there is none."""
     zones: ZoneSpec
-    """The zones of source and target. Without zones, no other task may carry changes in the opposite direction."""
+    """The zones of source and target. Without zones, no task may carry changes in the opposite direction."""
     counters_ahead: bool
     """Whether a PostgreSQL target's sequences are kept above the rows' AUTO_INCREMENT values while the task runs."""
     split_transactions: int | None
-    """A transaction with more changes than this is written in several commits; None: each is written in one commit."""
+    """A transaction with more changes than this is written in several commits; None: every one in a single commit."""
     relay: Path
     """The relay's folder, as an absolute path."""
     relay_from: RelayOrigin | None
@@ -118,9 +118,7 @@ class TaskConfig:
     hive_keep_changes: int
     """The age in seconds at which a day of the change tables is removed; 0: never."""
     heartbeat: float
-    """The seconds between two rows that are written to the source to measure the lag; 0: PiDTS never writes to the
-    source.
-    """
+    """Every so many seconds, PiDTS writes a row to the source, to measure the lag; 0: it never writes there."""
     retention: int
     """The age in seconds at which a datacenter's records may be removed; 0: never."""
     spark_master: str
@@ -135,11 +133,11 @@ class TaskConfig:
 
     @property
     def shell_path(self) -> str:
-        """Returns the path of the task file as one word of a shell, for the commands in messages."""
+        """The path of the task file as one word of a shell, for the commands in messages."""
         return shlex.quote(str(self.path))
 
     def run_command(self, options: str = "") -> str:
-        """Returns the command that runs the task, for messages. Here it is not known whether a service runs it."""
+        """Returns the command that runs the task, for messages. It names both forms, with and without a service."""
         return f"pidts run {self.shell_path}{options} (with a service: `pidts start`, not `pidts run`)"
 
     @property
@@ -149,19 +147,19 @@ class TaskConfig:
 
     @property
     def is_between_zones(self) -> bool:
-        """Whether the target may also be a zone, that is, a server from whose log changes can come back."""
+        """Whether the target may also be a zone: a server from whose log changes can come back."""
         return bool(self.zones.name) and self.target.type == "mysql"
 
     @property
     def zone(self) -> str:
-        """Returns the zone of the source; empty if the file names none."""
+        """The zone of the source; empty if the file names none."""
         return self.zones.name
 
     @property
     def returns_to(self) -> str:
-        """Returns the target's zone if versions decide between zones, otherwise an empty text.
+        """The target's zone if versions decide between zones, otherwise an empty text.
 
-        If a DELETE from the target's zone removes a row in the source's zone, the task carries this removal back
+        If a DELETE from this zone removes a row in the source's zone, the task carries the removal back
         (`pidts.apply.rows.convergence`).
         """
         return self.zones.target if self.zones.converges else ""
@@ -241,14 +239,14 @@ def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig
             raise instance.error("source-id", "duplicate-key", what, "One instance can name all rules of its source.")
         parts[part.source.source_id] = part
     task.finish(dm_keys.TASK)
-    # A key that all parts read gets a note for each part; `in_order` drops the repeated notes.
+    # A note about a key of the whole task occurs once for each part. `in_order` drops the repetitions.
     ordered = in_order(notes)
     return tuple(replace(part, notes=ordered, path=path.absolute()) for part in parts.values()), task.document.roots
 
 
 @all_mistakes
 def load_directions(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Direction, ...]:
-    """Returns the directions of a file with several zones; none for one task's file or a path with a direction."""
+    """Returns the directions of a file with several zones; none for another file, or for a path with a direction."""
     file, direction = split_path(path)
     root = _root(file)
     if direction or not has_zones(root):
@@ -280,7 +278,6 @@ def _part(
     target: TargetSpec,
     shard_mode: ShardMode,
 ) -> TaskConfig:
-    """Reads one of the instances, with all keys of the file that concern it."""
     source, source_is_case_sensitive, filters = read_source(instance)
     if source.start is not None and mode != "incremental":
         instance.note("meta", f"no effect: with task-mode {mode!r} the log is read from where the copy begins")
@@ -370,8 +367,8 @@ def _part(
 def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
     """Returns the number of workers: one if versions decide between zones, otherwise `asked`.
 
-    If versions decide, the workers lock the gaps between keys. New rows of several workers go into the same gap, at the
-    end of the table. After a deadlock, a worker repeats its transaction. So two workers that add rows are slower than
+    If versions decide, workers lock the gaps between keys. New rows of all workers go into the same gap, at the end of
+    the table. So workers run into deadlocks, and repeat their transactions: two workers that add rows are slower than
     one, and eight are even slower.
     """
     if zones.converges and asked > 1:
@@ -385,10 +382,10 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
     """Reads `pidts.on-divergence`.
 
-    With a version column, only rows of tables without a version are locked (`ApplyRules.compares`). Rows of merged
-    tables without a version cannot be locked: `pidts.task.checks.shards` finds these tables, with or without a shard
-    mode. Between zones the default is to lock: a row
-    that differs was mostly written in both zones, and one of the two writes would be overwritten.
+    Between zones, the default is to lock. A row that differs there was mostly written in both zones, and without the
+    lock one of the two writes would be overwritten. With a version column, only rows of tables without a version are
+    locked (`ApplyRules.compares`). Rows of merged tables without a version cannot be locked
+    (`pidts.task.checks.shards`).
     """
     has_versions = bool(ours.text("version-column", "")) and not zones.converges
     locks = zones.name and not has_versions and not shard_mode
@@ -404,7 +401,7 @@ def _instances(task: Section) -> Sequence[Section]:
 
 
 def _shard_mode(task: Section) -> ShardMode:
-    """Reads the shard mode. As in DM, `is-sharding` alone means the pessimistic mode."""
+    """Reads the shard mode. As in DM, `is-sharding` without `shard-mode` means the pessimistic mode."""
     mode = task.choice("shard-mode", get_args(ShardMode), "")
     if task.flag("is-sharding", default=False):
         mode = mode or "pessimistic"
@@ -427,7 +424,6 @@ def _meta_schema(task: Section) -> str:
 
 
 def _types(ours: Section, target: TargetSpec) -> TypeMap:
-    """Returns the types that the file chooses for columns of the target, and the treatment of zero dates."""
     section, key = ours.section("types"), "zero-dates"
     choices = []
     for name in section.names:

@@ -22,7 +22,7 @@ class Item:
     """A plain value, a `dict[str, Item]` or a `list[Item]`."""
     line: int
     text: str = ""
-    """The text of a single value. A reader that asks for a text gets `007`, not the number 7."""
+    """The text of a single value as it is written: `007`, not the number 7."""
 
 
 def read_yaml(text: str, file: Path) -> Item:
@@ -31,7 +31,7 @@ def read_yaml(text: str, file: Path) -> Item:
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
-        # The error's own text is about streams and positions, but the user has to know which character to remove.
+        # The error's own text does not say which character the user has to remove.
         what = f"the character U+{error.character:04X} is not allowed in a file"
         raise ConfigError(
             "bad-yaml",
@@ -62,7 +62,7 @@ def read_yaml(text: str, file: Path) -> Item:
 
 
 class _Reader:
-    """Turns YAML nodes into items; an anchored node is read only once, even if several aliases refer to it."""
+    """Turns YAML nodes into items. A node is read only once, even if several aliases refer to it."""
 
     def __init__(self, loader: yaml.SafeLoader, file: Path) -> None:
         self._loader = loader
@@ -112,7 +112,7 @@ class _Reader:
                     "Remove one of the two lines",
                 )
             seen[key.value] = self._line(key)
-        # Keys that `<<` merges in come first, and are overwritten by keys of the mapping itself.
+        # Keys from `<<` come first, so the mapping's own keys overwrite them.
         self._loader.flatten_mapping(node)
         return {key.value: self.item(value) for key, value in node.value}
 

@@ -36,7 +36,7 @@ class ZoneSpec:
 
 
 def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
-    """Reads the keys about zones; `into_mysql` says whether tasks can read the target's log."""
+    """Reads the keys about zones. `into_mysql`: the target has a log that tasks can read."""
     name, target = (ours.text(key, "") for key in ("zone", "target-zone"))
     forwards = ours.texts("forward")
     for key, zone in (("zone", name), ("target-zone", target), *(("forward", zone) for zone, _ in forwards)):
@@ -72,7 +72,7 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
 def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str:
     """Reads `pidts.conflict`: `version` needs both zones and a version column, `owner` both zones and the owners.
 
-    `name` is the source's zone, and `target` the target's; either may be empty.
+    `name` is the source's zone, `target` the target's zone; empty if not given.
     """
     key = "conflict"
     found = ours.choice(key, ("lock", "version", "owner"), "lock")
@@ -110,7 +110,7 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
 def _owners(ours: Section, *, is_asked: bool) -> Owners:
     """Reads `pidts.owners`: the zones that own rows, and the ranges of these rows.
 
-    `is_asked`: `pidts.conflict` is `owner`. With it, owners are required; without it, they are refused.
+    If `pidts.conflict` is `owner` (`is_asked`), owners are required; otherwise they are refused.
     """
     key = "owners"
     sections = ours.sections(key)
@@ -139,7 +139,7 @@ def _range(section: Section) -> OwnedRange:
 
 
 def demand_one_writer(config: TaskConfig, command: str) -> None:
-    """Raises if rows of the target may be newer than the source's, since programs also write to the target's zone."""
+    """Raises if programs also write to the target's zone: its rows may be newer than the source's."""
     if config.is_between_zones:
         raise ConfigError(
             "not-supported",

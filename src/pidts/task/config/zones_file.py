@@ -1,7 +1,7 @@
 """Reads `pidts.zones`: one file for several zones, with their servers and feeds.
 
-Each feed is a *direction*, an ordinary task with one source: `shop.yaml@a-b` names the task from zone a to zone b, for
-every command that takes a task file. Keys outside `pidts.zones` apply to all directions.
+Each feed is a *direction*: an ordinary task with one source. Every command that takes a task file also takes
+`shop.yaml@a-b`, the task from zone a to zone b. Keys outside `pidts.zones` apply to all directions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ BOTH_HAVE_ROWS = "both-have-rows"
 _AT = "@"
 _SHAPES = ("mesh", "ring", "star")
 _OF_TARGET = ("type", "database")
-"""Keys of a zone that are used only by tasks that write to this zone."""
+"""Keys of a zone that only tasks into this zone use."""
 _OF_ZONE = ("read-only", "joins")
-"""Keys of a zone that are used by no task."""
+"""Keys of a zone that no task uses."""
 NOT_HERE = ("mysql-instances", "target-database")
 """Keys of a task file that a file of several zones does not have."""
 NOT_IN_RULES = ("source-id", "from")
@@ -41,8 +41,7 @@ class Direction:
     forwards: tuple[str, ...]
     """The other zones whose changes the direction forwards."""
     copies: bool
-    """Whether the direction copies existing rows. All copied rows come from one zone, which has all rows at the
-    beginning.
+    """Whether the direction copies existing rows. One zone has all rows at the beginning, and all copies come from it.
     """
     both_have_rows: bool = False
     """Whether both zones have rows of their own when the direction begins, and copy them to each other."""
@@ -52,7 +51,7 @@ class Direction:
 
 
 def split_path(path: Path) -> tuple[Path, str]:
-    """Returns the file of zones and the direction that a path names. The direction is empty if the path names none."""
+    """Returns the file of zones and the direction that a path names; the direction is empty if it names none."""
     name, at, direction = path.name.rpartition(_AT)
     if not at or path.exists():
         return path, ""
@@ -152,11 +151,9 @@ def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
 
 
 def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
-    """Returns a direction for each feed. Directions that copy rows come first.
+    """Returns a direction for each feed. Directions that copy rows come first, in the order in which the rows flow.
 
-    A direction that copies rows to a zone comes before a direction that copies them from there.
-
-    `first` is a zone that has all rows at the beginning.
+    `first` is the zone that has all rows at the beginning.
     """
     ways = carried(feeds, without_log)
     reached = [first]
