@@ -1,4 +1,4 @@
-"""Waits until the target has all changes of the sources. Uses the running task, or runs the task itself."""
+"""Waits until the target has all changes of the sources. If no run of the task is seen, runs the task."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def drain(
 def touched(
     parts: Sequence[TaskConfig], target: TargetSession, before: Mapping[str, Lsn], after: Mapping[str, Lsn]
 ) -> list[TableName]:
-    """Returns the tables that a source has changed between two ends of its log; the relay contains both ends."""
+    """Returns the tables that a source has changed between two ends of its log. The relay must have both ends."""
     found = []
     for part in parts:
         source_id = part.source.source_id
@@ -86,9 +86,9 @@ def _await(
     run_once: RunOnce,
     start_seconds: float = _START_SECONDS,
 ) -> None:
-    """Waits until the target has a table up to `end`, by the run that is seen or else by a run of its own.
+    """Waits until the target has a table up to `end`. If no run is seen, calls `run_once`.
 
-    If neither is possible, a run is just starting on this machine, and the wait continues with that run.
+    If `run_once` is not possible either, another process on this machine is just starting a run: waits for that run.
     """
     deadline: float | None = None
     while (state := catch_up.await_target(table, end)) is not None:

@@ -65,8 +65,8 @@ class Inventory:
     automatic: Sequence[OnUpdate]
     """The automatic timestamps that the target can have."""
     remade: Sequence[RemadeColumn]
-    """The columns to which the target can give the source's definition: generated columns, columns for one kind of
-    geometry, columns with ZEROFILL.
+    """The columns to which the target can give the source's definition: generated columns, and columns with ZEROFILL or
+    for one kind of geometry.
     """
     special_keys: Sequence[SpecialKey]
     """The FULLTEXT and SPATIAL keys that the target can have."""
@@ -79,8 +79,6 @@ class Inventory:
 
 @dataclass(slots=True)
 class _Sources:
-    """The objects in the sources' catalogs and in the task's records. The target may be unable to have some of them."""
-
     tables: dict[str, Mapping[TableName, Table]] = field(default_factory=dict)
     """The tables of each source."""
     nexts: dict[str, Mapping[TableName, int]] = field(default_factory=dict)
@@ -93,9 +91,9 @@ class _Sources:
 
 
 def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts: bool = True) -> Inventory:
-    """Reads the sources' catalogs; the tables' structures come from the task's records on the target.
+    """Reads the sources' catalogs. The tables' structures come from the task's records on the target.
 
-    Without `texts`, the texts of objects, and the objects that the account cannot see, are not read.
+    Without `texts`, reads neither the texts of objects nor the kinds of objects that are hidden from the account.
     """
     sources = _read_sources(parts, target, texts=texts)
     merged = merged_targets(parts, sources.tables)
@@ -167,7 +165,7 @@ def _read_sources(parts: Sequence[TaskConfig], target: TargetSession, *, texts: 
 def _with_suggestion(left: UncarriedObject, wanted: OnUpdate, target: TargetSession) -> UncarriedObject:
     """Adds the triggers that may replace an automatic timestamp on PostgreSQL.
 
-    The triggers' effect may differ, so the cutover does not create them.
+    The cutover does not create them, since their effect may differ.
     """
     if not isinstance(target, PostgresSession) or not on_update.fits(wanted):
         return left
@@ -175,13 +173,12 @@ def _with_suggestion(left: UncarriedObject, wanted: OnUpdate, target: TargetSess
 
 
 def _with_statement(part: TaskConfig, left: UncarriedObject, target: TargetSession) -> UncarriedObject:
-    """Adds the statement that may create the object on the target."""
     statement = remade_statement(part, left, target)
     return replace(left, text=f"{left.text}\nOn the target, if it fits:\n{statement};") if statement else left
 
 
 def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> bool:
-    """Whether the target has the column definition, the key or the partitions that the source has (`one`)."""
+    """Whether the target already has the source's column definition, key or partitions (`one`)."""
     if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
         return not remade_tables.is_needed(target, special)
     if one.kind not in {GENERATED, DECLARED} or one.table_name is None:

@@ -1,8 +1,9 @@
 """Looks in a source's own log for changes that programs have made after the step `stop` of a cutover.
 
-After this step no run begins, so neither the relay nor the target gets these changes. For example, the source's machine
-restarts, its server is writable for some minutes, programs write, and an operator makes the server read-only again.
-That the log ends at a later place proves nothing: each start of a server begins a new log file.
+Such changes are possible. For example, the source's machine restarts, its server is writable for some minutes, programs
+write, and an operator makes the server read-only again. Since no run begins after `stop`, neither the relay nor the
+target gets these changes. That the log now ends at a later place proves nothing: each start of a server begins a new
+log file.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transa
     wanted = LogSelection(part.allow, dialect, statements=True)
     side_effects = SideEffects(part.allow, dialect, lambda: closing(connect(part.source.server)))
     classifier = TransactionClassifier(part.allow, dialect, side_effects=side_effects)
-    # With the configured server id, the source would disconnect a replicator that still runs with this id.
+    # A replicator may still run with the configured server id. The source would disconnect it if this reader used it.
     reader = replace(part.source.server, server_id=None)
     store = ServerStore(reader)
     for piece, _ in pieces(server_blocks(reader, place)):
@@ -69,7 +70,6 @@ def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transa
 
 
 def _changed(part: TaskConfig, transaction: Transaction) -> str:
-    """Returns the tables that a transaction has changed, or its statement, for a message."""
     if transaction.ddl is None:
         return listed(name for name in transaction.tables if part.allow(name)) or "tables"
     statement = " ".join(transaction.ddl.split())

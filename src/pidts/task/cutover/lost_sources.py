@@ -18,12 +18,10 @@ _DO_NOT_ANSWER = frozenset({"source-unreachable", "source-lost"})
 def lost_sources(
     parts: Sequence[TaskConfig], seconds: float, stop: threading.Event, *, writers_stopped: bool
 ) -> list[str]:
-    """Returns the sources that do not answer; waits up to `seconds` for each source.
+    """Returns the sources that do not answer; waits up to `seconds` for each.
 
-    At the step `stop`, the target had all changes of these sources.
-
-    `writers_stopped`: the user asserts that no program has written to the sources since `stop`. Without this assertion,
-    a source that does not answer is an error at once.
+    The cutover can continue without them: at `stop`, the target had all their changes, and with `writers_stopped` the
+    user asserts that no program has written to them since. Without this assertion, raises at once.
     """
     return [part.source.source_id for part in parts if not _answers(part, seconds, stop, writers_stopped)]
 

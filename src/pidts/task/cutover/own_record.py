@@ -1,7 +1,7 @@
 """Saves the record of a cutover so that only one command can carry it out, or undo it.
 
-A command saves a step only if the target's record is still the one that it has read or saved last. A command that
-finds another record ends with `cutover-taken` (see the crash points of `switch`).
+A command saves a step only if the target's record is still the one that it has read or saved last. Otherwise it ends
+with `cutover-taken` (see the crash points of `switch`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OwnRecord:
             raise self.taken()
 
     def take(self, record: Cutover) -> Cutover:
-        """Saves the record with the name of this command, and returns it. No other command can save the next step."""
+        """Saves the record with the name of this command, and returns it. Then no other command can save a step."""
         record = replace(record, command=self._command)
         self.save(record)
         return record
@@ -47,7 +47,7 @@ class OwnRecord:
     def save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
         """Replaces the record that this command has read or saved last. Raises if the target now has another."""
         before = self.current
-        self.current = record or before  # kept before it is written, since the answer of the COMMIT may be lost
+        self.current = record or before  # set before it is written, since the answer to the COMMIT may be lost
         self._target.begin()
         if not self._target.meta.cutovers.replace(self._config.name, before, record):
             self._target.rollback()
@@ -60,8 +60,8 @@ class OwnRecord:
     def demand_own(self, take_back: Callable[[], None] = lambda: None) -> None:
         """Raises if another command has changed the record since this command saved it.
 
-        `take_back` undoes the step that this command has just done. If the other command undoes the cutover, it may
-        have passed this step before this command did the step. Then the other command would not undo it.
+        `take_back` undoes the step that this command has just done. It is called if the other command undoes the
+        cutover: that command may have passed this step before this command did it, and so would not undo it.
         """
         record = self.stored()
         if _text(record) == _text(self.current):
@@ -83,5 +83,5 @@ class OwnRecord:
 
 
 def _text(record: Cutover | None) -> str:
-    """Returns the record as the target stores it: with its constraints in the order of their kinds."""
+    """Returns the record as the target stores it, with sorted constraints: equal records have equal texts."""
     return record.dumps() if record is not None else ""

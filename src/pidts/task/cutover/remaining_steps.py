@@ -41,7 +41,7 @@ class RemainingSteps:
     def steps(
         self, status: TaskStatus, inventory: Inventory, irreversible: str, *, has_stopped: bool
     ) -> list[CutoverStep]:
-        """Returns all steps in their order; those that need no work are done already.
+        """Returns all steps in their order. Steps without work have the state done.
 
         `has_stopped`: the step `stop` is done, so no run needs the log any more.
         """
@@ -142,7 +142,7 @@ def demand_ready(status: TaskStatus, part: TaskConfig) -> None:
 
 
 def _lacking_privileges(part: TaskConfig, source: Session) -> list[str]:
-    """Returns a line for each privilege that the account lacks to make a source read-only."""
+    """Returns a line for each privilege that the account needs to make a source read-only, and lacks."""
     lines = []
     for one in source_read_only.lacking_privileges(source):
         (grant,) = grant_statements([one], account(source))
@@ -165,8 +165,8 @@ def tables_step(status: TaskStatus) -> CutoverStep:
         about = "tables are halted, wait for a schema change, or have locked rows"
         return CutoverStep(StepName.TABLES, StepState.BLOCKED, about, tuple(details))
     if copying or behind:
-        # A run that ends when it is synced copies all of these tables. It also applies the log of those that are
-        # behind: a table without a key after its copy, or a table whose schema change has just been made.
+        # A run until the task is synced copies all of these tables, and applies the log of those that are behind: a
+        # table without a key after its copy, or a table whose schema change has just been made.
         found = "tables are still being copied" if copying else "tables are behind the others in the log"
         about = f"{found}: this command waits for them"
         return CutoverStep(StepName.TABLES, StepState.TODO, about, (*copying, *behind))
@@ -176,22 +176,19 @@ def tables_step(status: TaskStatus) -> CutoverStep:
 
 
 def locked_text(table: TableName, rows: int) -> str:
-    """Returns a text about locked rows: the target lacks their held changes."""
+    """Returns a text about locked rows of a table."""
     return f"{table}: {plural('row', rows, 'is', 'are')} locked"
 
 
 def made_text(made: int, failed: int) -> str:
-    """Returns what a step has made and could not make; the step's details have the reasons."""
+    """Returns a text about how many objects a step has made, and how many it could not make."""
     texts = [f"{made} made"] if made else []
     texts += [f"{failed} not" if made else f"{failed} not made"] if failed else []
     return ", ".join(texts) or NOTHING_TO_MAKE
 
 
 def remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn | RemadeTable]]]:
-    """Returns the objects that are created after `stop` on MySQL and MariaDB.
-
-    A SPATIAL key comes after its POINT column.
-    """
+    """Returns the objects that are created after `stop` on MySQL and MariaDB. Columns come before keys on them."""
     return [
         (StepName.COLUMNS, inventory.remade),
         (StepName.SPECIAL_KEYS, inventory.special_keys),
@@ -213,10 +210,7 @@ def _last_step(part: TaskConfig, why: str) -> CutoverStep:
 
 
 def switched_step(part: TaskConfig, unread: str) -> CutoverStep:
-    """Returns the last step of a cutover that is done.
-
-    `unread` is the reason why a source could not be read, if any.
-    """
+    """Returns the last step of a cutover that is done. `unread`: the reason why a source could not be read, if any."""
     about = f"all steps are done: point the application to {_address(part)} now"
     details = (f"the objects that the target does not have cannot be listed: {unread}",) if unread else ()
     return CutoverStep(StepName.SWITCH, StepState.DONE, about, details)

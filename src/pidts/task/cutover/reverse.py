@@ -1,7 +1,7 @@
 """Writes the task file of the way back: from the new server to the old one, from the moment of the switch on.
 
-The file exchanges source and target of the first file, and keeps how the first file writes them: variables stay
-variables, and passwords stay where they were. Each table is named, so that no other table is carried.
+The file exchanges source and target of the first file. It writes them as the first file does: variables stay variables,
+and passwords stay where they were. It names each table, so that the task carries no other table.
 """
 
 from __future__ import annotations
@@ -85,10 +85,11 @@ def reverse_path(config: TaskConfig) -> Path:
 
 
 def write_reverse(config: TaskConfig, text: str) -> Path:
-    """Writes the whole file of the way back, or nothing, and returns its path. Raises if the file exists.
+    """Writes the file of the way back and returns its path. Raises if the file exists.
 
-    A part of the text could be a valid file that names only some of the tables. An existing file may come from an
-    earlier cutover that was undone: its task would carry the first task's own changes back.
+    The file is written as a whole or not at all: a part of the text could be a valid file that names only some of the
+    tables. An existing file may come from an earlier cutover that was undone. Its task would carry the first task's own
+    changes back.
     """
     path = reverse_path(config)
     if path.exists() or path.is_symlink():
@@ -138,7 +139,6 @@ def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> st
 
 
 def _instead(config: TaskConfig) -> str:
-    """Returns the advice if no file can be written."""
     if config.target.type != "mysql":
         return f"No task can do this: PiDTS reads no changes from {config.target.type}. Stay with the target"
     if config.is_between_zones:
@@ -149,7 +149,7 @@ def _instead(config: TaskConfig) -> str:
 def _source_login(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the login of the source's current server as the task file, or a source file beside it, writes it.
 
-    After a failover this server is a standby. Keys that the standby does not have are taken from `from`.
+    After a failover, this server is one of the standbys. Keys that the standby lacks are taken from `from`.
     """
     described = _source_as_written(config, given)
     login: dict[str, Any] = dict(described["from"])
@@ -163,7 +163,7 @@ def _source_login(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _source_as_written(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the mapping that has the key `from` of the source."""
+    """Returns the mapping with the source's key `from`: the instance, or the source file."""
     instance: Mapping[str, Any] = given["mysql-instances"][0]
     if "from" in instance:
         return instance

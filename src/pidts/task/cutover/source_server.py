@@ -1,4 +1,4 @@
-"""Finds the servers that a cutover has made read-only, since a source may have another server after a failover."""
+"""Finds the servers that a cutover has made read-only. After a failover, a source may have another server."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def server_of(config: SourceConfig, session: Session) -> CutoverServer:
 
 
 def is_same(one: CutoverServer, other: CutoverServer) -> bool:
-    """Whether `one` and `other` name the same server. A UUID proves this, even at another address.
+    """Whether `one` and `other` name the same server.
 
-    The server id of MariaDB proves it only at the same address. Two servers may have the same server id, and a new
-    container of one server has another unique id.
+    A server's UUID proves this, even at another address. MariaDB has none. Its unique id changes with each new
+    container, and two servers may have the same server id. So the server id proves it only at the same address.
     """
     plain, other_plain = (each.identity.partition(PLACE_OF_MARIADB)[0] for each in (one, other))
     has_proof = PLACE_OF_MARIADB in one.identity or " server-id " not in one.identity
@@ -33,12 +33,12 @@ def restore(
 ) -> str:
     """Restores the earlier variables of the source's server, if this is the server that a cutover has made read-only.
 
-    After a failover, the former server may be a replica, which must not be written. So this server stays as it is, even
-    if it is a standby of the task. `made` is None if the cutover was recorded by an earlier version; then the server is
-    not compared. `demand_own` raises if another command has taken over the cutover.
+    If the source has another server now, changes nothing and returns a text for the operator; otherwise returns an
+    empty text. The former server stays read-only, since it may be a replica now, which must not be written. Raises if
+    the source's server does not answer.
 
-    Returns a text for the operator if the source has another server now; otherwise an empty text. Raises if the server
-    does not answer.
+    `made` is the server that the cutover has made read-only. It is None if an earlier version has recorded the cutover:
+    then the server is not compared. `demand_own` raises if another command has taken over the cutover.
     """
     try:
         session = connect(source.server)

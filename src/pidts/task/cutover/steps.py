@@ -1,4 +1,4 @@
-"""The checklist of a cutover: its steps in their order, and the state of each."""
+"""Describes the checklist of a cutover: its steps in their order, and the state of each."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class CutoverStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checklist:
-    """The steps before the switch: the steps that are done, and the remaining ones."""
+    """The steps of a cutover: those that are done, and the remaining ones."""
 
     task: str
     steps: Sequence[CutoverStep]
     left: Sequence[UncarriedObject] = ()
     """The objects that the target does not get: triggers, views and the like."""
     unseen: Sequence[HiddenObjects] = ()
-    """Kinds of objects that the target may also lack, but that are hidden from the accounts."""
+    """Kinds of objects that are hidden from the accounts, so the target may lack some of them, too."""
     irreversible: str = ""
     """The reason why no task can carry rows back after the switch; empty if a task can."""
     record: Cutover | None = None

@@ -1,6 +1,6 @@
 """Carries out a cutover: shows the remaining steps, does them, and undoes them.
 
-This list contains the crash points, with the state at each. The record is a row of the task's own tables on the target
+These are the crash points, with the state at each. The record is a row of the task's own tables on the target
 (`model/cutover.py`).
 
 1. Before the record is written: nothing has changed. The task runs on.
@@ -8,23 +8,21 @@ This list contains the crash points, with the state at each. The record is a row
    The values are recorded before the variables are changed, and are never overwritten with those of a source that is
    already read-only. The same command continues. `--undo` restores the former values.
 3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
-   changed since. If the ends of the logs and the epochs of the checkpoints are the same, no source was written to, and
-   no run began. After an undo, the comparison begins anew.
+   changed since: the ends of the logs are the same, so no source was written to, and the epochs of the checkpoints are
+   the same, so no run began. After an undo, the comparison begins anew.
 4. While counters are set: as at 2. Counters only increase, and each counter is checked again. The record names a new
    sequence before it is created, so `--undo` finds it.
 5. While foreign keys, checks and keys are created: the record names each before it is created, so `--undo` finds all of
    them. The target's catalog shows which statements are still needed.
-6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes. The command has
-   proved this just before: no source has changed a table of the task since the place up to which the target was
-   compared. Only `--undo` leads back. The same command continues here. The record contains the ends of the sources'
-   logs. Before *done* is recorded, the command reads each log after its recorded end, since a restart may have made a
-   source writable for a time. If a source is lost for good, the same command with `--writers-stopped` continues without
-   it.
+6. *Stopping* is recorded: every run of the task ends, and no run begins. Only `--undo` leads back; the same command
+   continues here. The target has all changes: just before, the command has proved that no source has changed a table of
+   the task since the comparison. The record contains the ends of the sources' logs. Before *done* is recorded, the
+   command reads each log after its recorded end, since a restart may have made a source writable for a time. If a
+   source is lost for good, the same command with `--writers-stopped` continues without it.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
-8. While columns, FULLTEXT and SPATIAL keys and partitions get the definitions that the source has (see
-   `target/mysql/cutover/`), and automatic timestamps are created. The record names each of these timestamps before it
-   is created, so `--undo` finds it, as at 5. These steps come after the claim, since they would change rows that a run
-   writes, or block its statements.
+8. While columns, FULLTEXT and SPATIAL keys and partitions get the source's definitions (`target/mysql/cutover/`), and
+   automatic timestamps are created: as at 6. The record names each timestamp before it is created, so `--undo` finds
+   it. These steps come after the claim, since they would change rows that a run writes, or block its statements.
 9. *Done* is recorded, together with the end of the target's own log and the structures of the target's tables at that
    place. Only then does the command tell the user to switch. So no write of the application is before that place in the
    log, and the way back can read the application's first write, whatever schema changes come later. A second command
@@ -37,21 +35,24 @@ An undo has these crash points:
 
 1. Before it has changed the record: nothing has changed.
 2. *Is undone* is recorded: a cutover command that still runs cannot save its next step, so it never reaches *done*. A
-   repeated `--undo`, or a `--yes`, first does the rest of the undo. This holds whether or not the constraints are
-   already dropped and the sources are already writable, since every part of an undo may be repeated.
+   repeated `--undo`, or a `--yes`, first does the rest of the undo. It may begin with the first part again, since every
+   part of an undo (drop the constraints, make the sources writable) may be repeated.
 3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again.
 
 Two commands may run at the same time, on two machines. Usually a named lock prevents this (`operate/presence.py`), but
 it may be unavailable, or lost with its connection. So the record contains the name of the command that saved it last. A
 command saves a step only if the record is still the one that it saved before. A command that finds another record ends
-with `cutover-taken`: it neither continues nor undoes anything. This prevents the following case: an undo makes the
-source writable just before *stopping* is recorded, programs write to the source, and the cutover still ends as done.
+with `cutover-taken`: it neither continues nor undoes anything. Otherwise an undo could make the source writable just
+before *stopping* is recorded, programs could write to the source, and the cutover would still end as done.
 
-The source and the constraints are not part of the record. So the command looks at the record once more before an undo
-changes the source or the constraints, and after a cutover has changed them. It also looks before it gives a table a
-definition that no undo takes back. Without named locks, a command that is slow between looking and changing may still
-drop a constraint of the other command, or make the source writable. The other command looks at the source again before
-it records *done*.
+The source and the constraints are not part of the record. So a command reads the record once more at these moments:
+
+- before an undo changes the source or the constraints;
+- after a cutover has changed them;
+- before a cutover gives a table a definition that no undo takes back.
+
+Without named locks, a command that is slow between reading and changing may still drop a constraint of the other
+command, or make the source writable. The other command checks the source again before it records *done*.
 """
 
 from __future__ import annotations
@@ -120,11 +121,13 @@ _LOOK_SECONDS = 1.0
 _END_SECONDS = 60.0
 """The time in which a run on this machine notices that it has to end."""
 _LOCK_SECONDS = 3.0
-"""The time in which a server notices that the session of a killed command is closed."""
+"""A server notices within this time that the session of a killed command is closed."""
 _AGAIN = "This command undoes what it has done. Then run it again"
 
 Verify = Callable[[threading.Event, str], Report]
-"""A function that compares both sides. The text describes their state: a comparison of the same state is continued."""
+"""A function that compares both sides. The text describes their state. With the same text, it continues an interrupted
+comparison.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +139,7 @@ class CutoverOptions:
     wait_seconds: float = 600.0
     """The time within which an operator has to make a source read-only, if the task's account may not do it."""
     lost_seconds: float = 20.0
-    """The time within which a source has to answer. If it does not answer in time, and the user has stopped all
-    writers, it counts as lost.
-    """
+    """A source that does not answer within this time counts as lost, if the user has stopped all writers."""
 
 
 class Different(Exception):
@@ -165,7 +166,7 @@ class CutoverRun:
         stop: threading.Event | None = None,
         command: CutoverCommand | None = None,
     ) -> None:
-        """`verify` compares both sides; None means that nothing is compared. `show` gets each step when it is done.
+        """`verify` compares both sides; None: nothing is compared. `show` receives each step when it is done.
 
         `command` names this command in the record; None: a new command of this process.
         """
@@ -204,9 +205,9 @@ class CutoverRun:
         return self._checklist(steps, inventory, why, record)
 
     def carry_out(self) -> Checklist:
-        """Does the remaining steps; first the rest of an undo that has begun.
+        """Does the remaining steps. If an undo has begun, first does the rest of the undo.
 
-        Before the step `stop` is done, it undoes everything before it raises `Different` or an error. A separate
+        Raises `Different` or an error; if the step `stop` is not done yet, undoes everything before that. A separate
         connection shows meanwhile that the cutover is active. Raises if another command already shows this.
         """
         with self._shown():
@@ -214,10 +215,7 @@ class CutoverRun:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """Shows on the target, during the block, that a cutover command is active.
-
-        Raises if another command is active.
-        """
+        """Shows on the target, during the block, that a cutover command is active. Raises if another one is active."""
         with closing(self._parts[0].target.server.connect()) as session:
             deadline = time.monotonic() + _LOCK_SECONDS
             while not show_cutover(session, self._name):
@@ -288,7 +286,7 @@ class CutoverRun:
             return None, error.what
 
     def _irreversible(self) -> str:
-        """Returns why no task can carry rows back; empty if a task can, or if the target cannot be a source."""
+        """Returns why no task can carry rows back; empty if a task can, or if such a target is never a source."""
         part = self._parts[0]
         return irreversible(self._parts, tables_of(part, self._target)) if part.target.type == "mysql" else ""
 
@@ -307,8 +305,7 @@ class CutoverRun:
     def undo(self, *, even_if_done: bool = True) -> Cutover | None:
         """Makes the sources writable again, removes constraints that the cutover has created, and lets the task run.
 
-        Returns the former record; None if there was none. Raises if another command shows that it carries out or undoes
-        the cutover.
+        Returns the former record; None if there was none. Raises if another cutover command is active.
         """
         if self._own.stored() is None:
             return None
@@ -326,7 +323,7 @@ class CutoverRun:
             return record
 
     def _undo(self, record: Cutover) -> None:
-        # The record with the flag comes first: from then on, no other command can reach `done`.
+        # The record comes first: from then on, no other command can reach `done`.
         stage = CutoverStage.BEGUN if record.stage is CutoverStage.BEGUN else CutoverStage.STOPPING
         self._own.take(replace(record, stage=stage, is_undone=True))
         for kind, table, name in record.constraints:
@@ -351,13 +348,13 @@ class CutoverRun:
         self._own.save(None)
 
     def _leave(self, text: str) -> None:
-        """Shows a text about a server that an undo leaves read-only, if there is such a server."""
+        """Shows a text about a server that an undo leaves read-only; does nothing if the text is empty."""
         if text:
             self.leaves_read_only = True
             self._say(text)
 
     def _leave_out(self, lost: Collection[str]) -> None:
-        """Shows the steps that are left out, since they read the sources' definitions."""
+        """Shows which steps are left out: they would read the definitions of lost sources."""
         about = f"left out: source {listed(lost)} does not answer, and this step reads its definitions"
         remade = (StepName.COLUMNS, StepName.SPECIAL_KEYS, StepName.PARTITIONS)
         for name in (*(remade if target_side.remakes(self._target) else ()), StepName.ON_UPDATE):
@@ -366,16 +363,13 @@ class CutoverRun:
     # The steps that are done.
 
     def _until_stopping(self, record: Cutover | None) -> Cutover:
-        """Does the steps that can be undone; returns the new record.
-
-        `record` is the record of an earlier attempt, if any.
-        """
+        """Does the steps before `stop`; returns the new record. `record` is that of an earlier attempt, if any."""
         status = load_status(self._target, self._parts)
         demand_ready(status, self._parts[0])
         for part in self._parts:
             self._checkpoints(part)
         self._done(StepName.TABLES, tables_step(status).about)
-        # The source is still in use here. So this may take long, but programs can still write.
+        # This may take long. Programs can still write meanwhile.
         self._drain()
         self._done(StepName.LAG, "the target has everything that the source had a moment ago")
         record = self._read_only(self._with_servers(record))
@@ -405,9 +399,9 @@ class CutoverRun:
         return record
 
     def _with_servers(self, record: Cutover | None) -> Cutover:
-        """Records the servers of the sources, and returns the record, which is new or comes from an earlier attempt.
+        """Adds the sources' servers to the record, or to a new record, and returns it.
 
-        It is not known which server an earlier version has made read-only.
+        If an earlier version has made a source read-only, its server at that time is not known, and is not added.
         """
         servers = dict(record.servers) if record is not None else {}
         for part in self._parts:
@@ -448,7 +442,7 @@ class CutoverRun:
                     former = record.read_only[source_id]
                     self._own.demand_own(partial(source_read_only.restore, source, former))
                     if not is_made:
-                        # If an operator makes the source read-only, this command does not undo it.
+                        # An operator has to make this source read-only. An undo leaves it to the operator, too.
                         others = {name: one for name, one in record.read_only.items() if name != source_id}
                         record = replace(record, read_only=others)
                         self._own.save(record)
@@ -493,7 +487,7 @@ class CutoverRun:
         return drain(self._parts, self._target, self._stop, self._say, self._run_once)
 
     def _state(self, record: Cutover, ends: Mapping[str, Lsn]) -> str:
-        """Returns a description of both sides. It contains the epochs, since a new run may have copied tables again."""
+        """Returns a description of both sides, with the epochs: another run may have copied tables again."""
         places = []
         for source_id, end in ends.items():
             epochs = [one.epoch for one in self._target.meta.checkpoints.read(self._name, source_id)]
@@ -533,10 +527,7 @@ class CutoverRun:
         return record
 
     def _make_constraint(self, constraint: Constraint) -> str:
-        """Creates a constraint.
-
-        Returns the reason why the target lacks the constraint, with the statement; empty if the target has it.
-        """
+        """Creates a constraint. If this fails, returns the reason and the statement, otherwise an empty text."""
         for statement in target_side.statements(self._target, constraint):
             try:
                 self._target.execute(statement)
@@ -557,9 +548,9 @@ class CutoverRun:
         self._done(step, made_text(len(wanted) - len(failed), len(failed)), failed)
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> dict[str, str]:
-        """Raises if a source has changed a table of the task since it was compared, or can still be written to.
+        """Raises if a source has changed a table of the task since the comparison, or can be written to.
 
-        Returns, for each source, a place in its log, up to which the target has all changes.
+        Returns, for each source, a place in its log up to which the target has all changes.
         """
         self._demand_read_only(_AGAIN)
         log_ends = {}
@@ -576,7 +567,7 @@ class CutoverRun:
         return log_ends
 
     def _demand_no_locked_row(self) -> None:
-        """Raises if a row was set aside since the first step: the target lacks the row's held changes."""
+        """Raises if a row was set aside since the first step. The target lacks its held changes."""
         for part in self._parts:
             locked = self._target.meta.row_locks.recorded(self._name, part.source.source_id)
             if locked:
@@ -584,9 +575,9 @@ class CutoverRun:
                 raise Halted("cutover-halted", what, todo=f"Resolve them first: pidts locks list {part.shell_path}")
 
     def _demand_read_only(self, todo: str, lost: Collection[str] = ()) -> None:
-        """Raises if a user or a restart has made a source writable since this command found it read-only.
+        """Raises if a source is writable: a user or a restart may have made it so since this command has checked it.
 
-        Also raises if the source has another server, which may have other rows. The sources in `lost` do not answer.
+        Also raises if a source has another server, which may have other rows. Leaves out the sources in `lost`.
         """
         for part in self._parts:
             if part.source.source_id in lost:
@@ -616,7 +607,7 @@ class CutoverRun:
             time.sleep(0.2)
 
     def _checkpoints(self, part: TaskConfig) -> Sequence[Checkpoint]:
-        """Returns the checkpoints of all workers. Raises if one of them was deleted by hand.
+        """Returns the checkpoints of all workers. Raises if somebody has deleted one of them.
 
         The target may then lack rows of this worker, and the remaining checkpoints do not show this.
         """
@@ -626,10 +617,7 @@ class CutoverRun:
         return rows
 
     def _end(self, record: Cutover, lost: Collection[str]) -> Cutover:
-        """Records that the cutover is done, where the target's log ends, and the structures of its tables there.
-
-        Returns the new record.
-        """
+        """Records that the cutover is done, where the target's log ends, and the structures of its tables there."""
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
         # A command that continues here may come long after the comparison: the source's machine may have restarted.
         undo = f"pidts cutover {self._parts[0].shell_path} --undo"
@@ -645,7 +633,7 @@ class CutoverRun:
         return record
 
     def _undo_after(self, error: BaseException) -> None:
-        """Undoes the steps that were done before an error. Steps that cannot be undone now stay recorded."""
+        """Undoes the steps that were done before an error. If this fails, the record stays for a later `--undo`."""
         if self._own.current is None or self._own.is_taken:
             # Without a record, nothing was done. If another command has taken over the cutover, it needs these steps.
             return

@@ -1,4 +1,4 @@
-"""Reads where the target's own log ends at the switch: from there, a task can carry rows back to the source."""
+"""Reads where the target's own log ends at the switch. From there, a task can carry rows back to the source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pidts.task.config.task_file import TaskConfig
 _log = structlog.get_logger(__name__)
 
 _READINGS = 3
-"""The number of attempts to read the target's structures, if somebody alters them meanwhile."""
+"""How many times the target's structures are read, if somebody alters them meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,10 @@ class TargetLogEnd:
     """The end of the target's own log, and the structures that its tables have there."""
 
     position: str = ""
-    """The place where the log ends; empty if the target has no log, or if the account may not read this place."""
+    """Where the log ends; empty if the target has no log, or if the account may not read this place."""
     gtid: str = ""
     structures: tuple[Table, ...] = ()
-    """The tables' structures at that place; empty if they cannot be read. Then the way back has to begin before the
-    first schema change.
+    """The tables' structures at that place. If they are empty, the way back has to begin before the next schema change.
     """
 
 
@@ -51,10 +50,7 @@ def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogE
 
 
 def without_way_back(part: TaskConfig) -> str:
-    """Returns the reason why the end of the target's own log could not be recorded at the switch.
-
-    The reason is empty if the log's end can be recorded, or if this kind of target has no log.
-    """
+    """Returns why the end of the target's own log cannot be recorded; empty if it can, or if there is no such log."""
     if part.target.type != "mysql":
         return ""
     try:

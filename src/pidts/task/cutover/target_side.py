@@ -1,4 +1,4 @@
-"""Calls each kind of target's functions for a cutover: counters, foreign keys, checks, keys."""
+"""Calls the functions of the target's kind for a cutover: for counters, foreign keys, checks and keys."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
 
 def prepare(target: TargetSession) -> None:
-    """Switches on PostgreSQL's sequential scans, hash joins and merge joins: a foreign key's check joins whole tables.
+    """Switches on PostgreSQL's sequential scans, hash joins and merge joins.
 
-    Sessions that write rows switch them off.
+    Sessions that write rows switch them off. But the check of a foreign key joins whole tables.
     """
     if isinstance(target, PostgresSession):
         for name in _PLANNER:
@@ -30,7 +30,7 @@ def prepare(target: TargetSession) -> None:
 
 
 def low_counters(target: TargetSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for each of the target table's counters that have to be set."""
+    """Returns a line for each counter of the target table that has to be set."""
     if isinstance(target, PostgresSession):
         return postgres_counters.low_counters(target, table, source_next)
     if isinstance(target, MySqlSession):
@@ -62,7 +62,7 @@ def lacks(target: TargetSession, constraint: Constraint) -> bool:
 
 
 def statements(target: TargetSession, constraint: Constraint) -> list[str]:
-    """Returns the statements that create the constraint, and check it if the target does that separately."""
+    """Returns the statements that create the constraint and check the existing rows."""
     if isinstance(target, PostgresSession):
         return postgres_constraints.statements(target, constraint)
     if isinstance(target, MySqlSession):
@@ -76,10 +76,7 @@ def remakes(target: TargetSession) -> bool:
 
 
 def remake(target: TargetSession, wanted: RemadeColumn | RemadeTable) -> str:
-    """Gives a column, a key or partitions the source's definition.
-
-    Returns an empty text; if the target refuses, the reason and the statement.
-    """
+    """Gives a column, a key or partitions the source's definition. Returns why the target refuses, or an empty text."""
     if not isinstance(target, MySqlSession):
         raise TypeError(target)
     if isinstance(wanted, GeneratedColumn | DeclaredType):
