@@ -1,21 +1,22 @@
 """Lets direct tasks take over the changes that reach a zone through its seed. All zones stay in use.
 
-A zone that joins a mesh is fed by one zone at first, its *seed*. One task copies the seed's rows, and forwards the
-changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one log. Then a
-task from every other zone takes over. Such a direct task has to begin exactly where the seed's task ends:
+When a zone joins a mesh, only one zone feeds it at first: its *seed*. The seed's task copies the seed's rows, and
+forwards the changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one
+log. Later, a direct task from every other zone takes over. It has to begin exactly where the seed's task ends:
 
     it begins earlier    a change that came through the seed arrives again, over a later change of another zone
     it begins later      the changes between the two places never arrive
 
 The seed's meta tables contain this place: the task from zone `b` to the seed saves its checkpoint in the transaction of
 its rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. All changes of `b` that the seed
-has are in the seed's log before its current end, and all other changes of `b` are after the checkpoint. So:
+has are in the seed's log before its current end, and all other changes of `b` are after the checkpoint. So the command
+does these steps:
 
-1. Wait until the seed's task has carried the seed's log up to its current end, so that the locks of step 2 last only a
-   short time.
-2. Lock the checkpoints of all tasks whose changes are handed over, so that these tasks wait, and read the end of the
-   seed's log. No schema change of these tasks begins while the locks last. The command is refused if such a schema
-   change has begun after the checkpoint, since it would run again.
+1. Wait until the seed's task has carried the seed's log up to its current end. So the locks of step 2 last only a short
+   time.
+2. Lock the checkpoints of all tasks whose changes are handed over, and read the end of the seed's log. These tasks
+   wait, and begin no schema change, while the locks last. The command is refused if such a task has begun a schema
+   change after its checkpoint: the direct task would run the change again.
 3. Wait until the seed's task has carried the log up to this end.
 4. Claim the seed's task: its run, which forwards the other zones' changes, commits nothing any more.
 5. Claim the direct tasks, with the checkpoints and the structures of the locked tasks.
@@ -23,9 +24,9 @@ has are in the seed's log before its current end, and all other changes of `b` a
    if another run has claimed the seed's task after step 4.
 7. Release the locks.
 
-No change is lost or arrives twice, wherever the command dies, since a start reads these records:
+Wherever the command dies, no change is lost or arrives twice, since every start reads these records:
 
-    before step 5    only the run of the seed's task has ended. It starts again as before
+    before step 5    at most the run of the seed's task has ended. It starts again as before
     in 5, before 6   a direct task does not start, since the seed's task carries the same changes. The seed's task may
                      continue as before. The next run of the command begins anew, and moves the direct tasks
     after 6          the seed's task starts only without these changes, and the direct tasks begin at their places
@@ -101,14 +102,11 @@ class HandOver:
 
     @property
     def seed_task(self) -> str:
-        """Returns the name of the task that forwards the changes that other tasks will carry directly."""
+        """The name of the seed's task, for messages."""
         return f"task {self._joined.seed.task}"
 
     def run(self) -> tuple[str, ...]:
-        """Lets the direct tasks take over.
-
-        Returns the zones whose changes now come directly; no zones if they already came directly.
-        """
+        """Lets the direct tasks take over. Returns the zones whose changes are handed over now, if any."""
         with closing(self._connect_seed()) as seed, closing(self._connect()) as target:
             seed.meta.prepare()
             target.meta.prepare()
@@ -140,9 +138,9 @@ class HandOver:
     def _demand_no_locks(self, seed: TargetSession, target: TargetSession, zones: tuple[str, ...]) -> None:
         """Raises if a row is locked, since no task would carry the held change.
 
-        For example, a row that zone b has changed is locked in the seed, and is resolved there after the hand-over. The
-        resolved row is marked as a change of b, so the seed's task skips it. The direct task does not carry the change
-        either, because its place in the log is after the change.
+        For example, the seed has locked a row with a change of zone b, and an operator resolves it after the hand-over.
+        The resolved row is marked as a change of b, so the seed's task skips it. The direct task does not carry the
+        change either, because it begins after the change.
         """
         asked = [(seed, self._joined.into_seed[zone]) for zone in zones] + [(target, self._joined.seed)]
         for session, one in asked:
@@ -167,7 +165,6 @@ class HandOver:
         return rows[0]
 
     def _claim_seed(self, target: TargetSession) -> Sequence[Checkpoint]:
-        """Claims the seed's task for as many workers as it has."""
         one = self._joined.seed
         stored = target.meta.checkpoints.read(one.task, one.source)
         if not stored:
@@ -179,7 +176,7 @@ class HandOver:
         return claim_workers(target, one.task, one.source, len(stored), stored[0])
 
     def _begin(self, seed: TargetSession, target: TargetSession, zone: str, place: Checkpoint) -> None:
-        """Records the place where a direct task begins, and its tables' structures there."""
+        """Claims a direct task, and records the place where it begins, with its tables' structures there."""
         one, other = self._joined.direct[zone], self._joined.into_seed[zone]
         stored = target.meta.checkpoints.read(one.task, one.source)
         if any(row.batch for row in stored):

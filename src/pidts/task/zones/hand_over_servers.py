@@ -1,4 +1,4 @@
-"""Connects a hand-over with the servers: finds a joined zone's tasks in the file and in the records."""
+"""Finds the tasks of a hand-over, in the file and in the records on the servers, and connects to the servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hand_over_of(
 ) -> HandOver | None:
     """Returns the hand-over of a zone; None if there is nothing to hand over.
 
-    This is the case if no task into the zone forwards changes that, according to the file, other tasks carry.
+    There is something if a task into the zone forwards changes that, according to the file, other tasks carry.
     """
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
@@ -53,8 +53,7 @@ def hand_over_of(
         {other: _task(one) for other, (_, one) in into_seed.items() if other in carried & direct},
         {other: _task(into[other]) for other in carried & direct},
     )
-    # The file no longer names these zones as forwarded, but the record of the seed's task does, and the task forwards
-    # them.
+    # The file no longer says that the seed's task forwards these zones, but by its record the task still does.
     before = replace(config, zones=replace(config.zones, forwards=tuple(sorted(carried))))
     seed_target = next(iter(into_seed.values()))[1].target.server
     return HandOver(joined, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
@@ -66,7 +65,7 @@ def _task(config: TaskConfig) -> TaskNames:
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
-    """The log of the seed, and the seed's task. The relay of this task is on this machine."""
+    """The log of the seed, and the seed's task, whose relay is on this machine."""
 
     config: TaskConfig
     stop: threading.Event

@@ -19,11 +19,10 @@ from pidts.schema import Dialect, classify
 from pidts.task.config.task_file import TaskConfig
 
 _PATIENCE_SECONDS, _START_SECONDS = 60.0, 600.0
-"""The limits in seconds: for a server that sends nothing new, and for a server that has not sent anything yet.
+"""How many seconds the command waits: for a server that sends nothing new, and for one that has sent nothing yet.
 
-The second limit is longer: when the first bytes of a log arrive, the replicator may have to compile its decoder, and on
-a busy machine this takes minutes. A server that does not answer is an error of the replicator, for which the command
-waits only `_PATIENCE_SECONDS`.
+The second limit is longer: the replicator may first have to compile its decoder, which takes minutes on a busy machine.
+If the server does not answer, the replicator reports an error, and the first limit counts.
 """
 
 
@@ -34,9 +33,9 @@ def own_changes(
     stop: threading.Event,
     patience_seconds: float = _PATIENCE_SECONDS,
 ) -> Counter[TableName]:
-    """Returns, for each table, the number of rows and statements that changed it, in the log of the task's source.
+    """Returns, for each table, how many row events and statements of programs have changed it in the source's log.
 
-    The log is received into a separate folder, which is removed afterwards. Raises the server's error if the server has
+    Receives the log into a separate folder, which is removed afterwards. Raises the server's error if the server has
     purged the log.
     """
     found: Counter[TableName] = Counter()
@@ -87,10 +86,7 @@ def _received(
 
 
 def _changed(config: TaskConfig, entry: LogEntry) -> set[TableName]:
-    """Returns the tables that a program has changed in a transaction.
-
-    Transactions with a mark are other zones' changes.
-    """
+    """Returns the tables that a program has changed in a transaction; none if a mark shows that a task has made it."""
     classifier = TransactionClassifier(config.allow, Dialect(), config.rules.events, config.marks_in)
     relevance, transaction = classifier(entry), entry.transaction
     if relevance.kind is RelevanceKind.NOTHING:

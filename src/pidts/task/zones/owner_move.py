@@ -1,13 +1,13 @@
 """Moves a range of rows from the zone that owns it to another zone, while all tasks run.
 
 Each zone's meta tables record the owner of the range. The tasks that write to the zone read this record in the
-transaction of their rows. The command locks the checkpoints of these tasks before it changes the record, so every
-transaction that has read the former record has ended.
+transaction of their rows. The command locks the checkpoints of these tasks before it changes the record. So every
+transaction that has read the former record has ended by then.
 
-No zone may apply a change that another zone sets aside. So the range has no owner for a moment:
+If one zone applies a change, no other zone may set it aside. So the range has no owner for a moment:
 
 1. Claim: each record says that a move is under way, and still names the former owner. The record of the first zone (by
-   name) is changed first. This record counts the moves: a move with a lower number changes nothing any more.
+   name) is changed first. It counts the moves: a move with a lower number can change nothing any more.
 2. Hold: writes of programs to the table wait in the owner's zone, if the server allows that.
 3. Drain: wait until all zones have the owner's changes.
 4. Freeze: each record says that no zone owns the range. Changes of the range are set aside, whichever zone makes them.
@@ -15,12 +15,12 @@ No zone may apply a change that another zone sets aside. So the range has no own
 6. Spread: all other records get the new owner, too.
 
 At any time, all records that name an owner name the same zone: before step 5 the old owner, after step 5 the new one.
-These cases cover a crash at each point:
+The state after a crash at each point:
 
     before step 1            nothing has happened
     in 1 to 4                the old owner owns the range in some zones, and no zone owns it in the others. The next run
                              takes over the move: it records the old owner in all zones again, and begins anew or ends
-    in 5                     this is one transaction: the record of the first zone shows the owner
+    in 5                     it is one transaction, so the record of the first zone shows the owner
     in 6                     the new owner owns the range in some zones, and no zone owns it in the others. The next run
                              continues with step 6; the move cannot be undone any more
     an error in 1 to 4       the old owner owns the range again in all zones, the first zone last. The next run
@@ -51,11 +51,10 @@ class ZoneRecords:
 
 
 Hold = Callable[[str], AbstractContextManager[None]]
-"""A function that returns a context. While the context's block runs, programs that write to the table in a zone wait.
-"""
+"""A function that returns a context. During its block, programs that write to the table in a zone have to wait."""
 Drain = Callable[[str], None]
-"""A function that waits until all zones have the changes that a zone had made before the call; raises if they do
-not.
+"""A function that waits until all zones have the changes that a zone has made before the call; raises if they do not
+get them.
 """
 
 
@@ -91,8 +90,8 @@ class OwnerMove:
             self._spread(mine, others)
             with self._hold(mine.origin):
                 self._drain(mine.origin)
-                # Tasks that write to the owner's zone may wait for the locked table, so this zone's record is changed
-                # when the table is free again.
+                # In the owner's zone, tasks may wait for the locked table, and the record waits for their checkpoints.
+                # So this record is changed later, when the table is free again.
                 for zone in self._zones:
                     if zone.name != mine.origin:
                         self._write(zone, replace(mine, zone=""))
@@ -124,7 +123,7 @@ class OwnerMove:
         return found[0] or max((one for one in found if one is not None), key=lambda one: one.number, default=None)
 
     def _claim(self, there: RangeOwner | None) -> RangeOwner:
-        """Records in the first zone that a move is under way, and returns this record; `there` is the record so far."""
+        """Records in the first zone that a move is under way. Returns the record; `there` is the record so far."""
         owner = self._wanted.zone if there is None else (there.zone if there.settled else there.origin)
         number = 1 if there is None else there.number + 1
         mine = replace(self._wanted, zone=owner, origin=owner, settled=False, number=number)
@@ -135,7 +134,7 @@ class OwnerMove:
         try:
             self._write(first, decided)
         except Transient as error:
-            # It is not known whether the commit has succeeded. The record shows whether it has.
+            # The answer to the COMMIT may be lost. The record shows whether it has succeeded.
             found = self._read(first)
             if found != decided:
                 self._undo(replace(decided, zone=decided.origin, settled=False))
@@ -160,7 +159,7 @@ class OwnerMove:
     def _write(
         self, zone: ZoneRecords, record: RangeOwner, demand: Callable[[RangeOwner | None], bool] | None = None
     ) -> None:
-        """Overwrites a zone's record after all transactions that have read it have ended.
+        """Waits for the end of all transactions that have read a zone's record, and overwrites the record.
 
         Raises if the zone has the record of a later move, or a record that `demand` does not accept.
         """

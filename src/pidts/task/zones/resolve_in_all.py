@@ -1,9 +1,9 @@
 """Gives all zones the row of one zone, and resolves the locks of its key in all of them.
 
-Two zones may change a row before either has the other zone's change. Then each of them keeps its own row, and has a
-lock with the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived
-later. An operator names one lock and the zone that wins: the source of the lock's task (`--take source`), or the target
-of the lock's task (`--take keep`).
+Two zones may change a row before either has the other zone's change. Then each keeps its own row, and has a lock with
+the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived later. An
+operator names one lock and the *winner*: the source zone of the lock's task (`--take source`), or its target zone
+(`--take keep`). In each zone, one of these cases applies:
 
     another zone has the winner's row               its locks are dropped, with the changes that they hold
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
@@ -11,34 +11,36 @@ of the lock's task (`--take keep`).
     the winner has a lock of another zone's change  it is dropped, if that zone has the winner's row or a lock
 
 So no two zones differ without a lock. The zones are changed one after the other, the zone of the named lock last. The
-written rows have the mark of another zone, so they are not carried back. They are not forwarded either: each zone gets
-the changes of every other zone directly. This only works for zones that all feed each other.
+written rows have the mark of another zone, so tasks do not carry them back. No task forwards them either, since the
+command only works for zones that all feed each other directly.
 
-Pending changes would arrive after the choice, and some of them would find the row that they expect:
+Pending changes would be dangerous: they would arrive after the choice, and some would find the row that they expect:
 
     b    DELETE 1, INSERT 1, not in zone a yet       a    DELETE 1, which zone b has locked, and a wins: b loses its row
     task ba carries the DELETE, which finds no row, and the INSERT: zone a has a row that zone b lacks, without a lock
 
-So the command waits until all zones have the logged changes of all other zones. When a lock is dropped, the winner's
-row is read again while no task commits in that zone. A later change either finds the row that it expects, or it finds
+So the command first waits until all zones have the logged changes of all other zones. When it drops a lock, it reads
+the winner's row again while no task commits in that zone. A later change then finds the row that it expects, or finds
 another row and is locked. The command does not notice a program that writes the row in a third zone meanwhile.
 
-The named lock records the winner before anything is changed. These cases cover a crash at each point:
+The named lock records the winner before anything is changed. The state after a crash at each point:
 
 1. Before the record in the named lock is committed: nothing has changed.
 2. Between two zones: the named lock still exists, and names the winner. The repeated command resolves the lock in the
-   remaining zones. Another winner is refused for this lock, and for each other lock of the same key. Some zones may
+   remaining zones. It refuses another winner for this lock, and for each other lock of the same key: some zones may
    already have the first winner's row and no lock, so the zones would differ without a lock.
 3. After the last zone: everything is done.
 
-A killed command cannot be repeated if the winner was removed from the file, or if the zones no longer all feed each
-other. Then `--only-here` accepts any choice for each lock, and advises the operator to compare the zones. If the
-command can be repeated, `--only-here` accepts only the same choice for the named lock. The lock's zone gets or keeps
-the winner's row, and a zone with another row still has its own lock.
+`--only-here` resolves only the lock of one task. After a killed command, there are two cases:
 
-If two operators name two locks of a row at the same time and choose different winners, each command first records its
-own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If both
-commands find each other's record, both locks are as before.
+- The command can be repeated: `--only-here` accepts only the same choice for the named lock. The lock's zone gets or
+  keeps the winner's row, and a zone with another row still has its own lock.
+- It cannot, because the winner was removed from the file, or the zones no longer all feed each other: `--only-here`
+  accepts any choice for each lock, and advises the operator to compare the zones.
+
+Two operators may name two locks of a row at the same time, and choose different winners. Each command first records its
+own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If each
+finds the other's record, both locks are as before.
 """
 
 from __future__ import annotations
@@ -67,14 +69,14 @@ class TaskIntoZone:
     """A task that carries one zone's changes into another zone."""
 
     zone: str
-    """The zone whose changes the task carries. The task's sessions write the mark of this zone."""
+    """The zone whose changes the task carries. Rows that its sessions write get the mark of this zone."""
     target: str
     name: str
     source: str
     """The source-id."""
     connect: Callable[[], TargetSession]
     await_all: Callable[[TableName], None]
-    """Waits until the target has all changes of a table that the zone's log has now; raises `PrecheckFailed` otherwise.
+    """Waits until the target has all changes of a table that are in the zone's log now. Raises if it does not get them.
     """
 
 
@@ -92,7 +94,7 @@ class ResolveInAll:
     winner: str
 
     def outlooks(self) -> list[tuple[TaskIntoZone, ResolvePreview]]:
-        """Returns, for each zone with a lock that would be resolved, the row that would result."""
+        """Returns the locks that would be resolved, each with its task and the row that would result."""
         with closing(self.named.connect()) as session:
             locks = self._locks(session, self.named, self.ids)
         found = []
@@ -105,7 +107,7 @@ class ResolveInAll:
         return found
 
     def run(self) -> list[tuple[TaskIntoZone, ResolvePreview]]:
-        """Resolves the locks. Returns, for each zone that had a lock, the row that resulted."""
+        """Resolves the locks. Returns them, each with its task and the row that resulted."""
         before = self._put_on_record()
         try:
             for task in self.tasks:
@@ -133,16 +135,13 @@ class ResolveInAll:
                 self._takes(session, zone, lock, winning)
 
     def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskIntoZone, ResolvePreview]]:
-        """Resolves the locks of one key in one zone, in one transaction.
-
-        Returns the resolved locks, each with the task that had it.
-        """
+        """Resolves the locks of one key in one zone, in one transaction. Returns them, each with its task."""
         tasks = self._into(zone)
         with closing(tasks[0].connect()) as session:
             takes = self._takes(session, zone, lock, winning)
         writing = [task for task, _, take in takes if take is ResolveWith.SOURCE]
         done: list[tuple[TaskIntoZone, ResolvePreview]] = []
-        # The written row gets the session's mark, that is, the mark of the zone that the row comes from.
+        # The written row gets the session's mark: that of the zone from which the row comes.
         with closing((writing or tasks)[0].connect()) as session:
             session.begin()
             try:
@@ -152,7 +151,7 @@ class ResolveInAll:
                 # in a lock, or arrives after this transaction.
                 self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
-                # A lock that is added at this moment is found by the next command.
+                # If a new lock has the winner's row, this session has the wrong mark: the next command resolves it.
                 for task, one, take in (
                     () if any(t is ResolveWith.SOURCE and k not in writing for k, _, t in takes) else takes
                 ):
@@ -177,7 +176,10 @@ class ResolveInAll:
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
     ) -> list[tuple[TaskIntoZone, RowLock, ResolveWith]]:
-        """Returns how each lock of a key is resolved in one zone. Locks that are not returned stay."""
+        """Returns how each lock of a key is resolved in one zone. Other locks stay.
+
+        Raises if the zone has neither the winner's row nor a lock with it.
+        """
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task, [lock.id])]
         if zone == self.winner:
             return [(task, one, ResolveWith.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
@@ -243,10 +245,7 @@ class ResolveInAll:
         return found
 
     def _take_back(self, before: Sequence[RowLock]) -> None:
-        """Restores the named locks.
-
-        Before this command, they may have named the winner of an earlier command that was killed.
-        """
+        """Restores the winners in the named locks. An earlier command that was killed may have recorded some there."""
         winners = {one.id: one.winner for one in before}
         with closing(self.named.connect()) as session:
             session.begin()
@@ -290,17 +289,17 @@ def _same(one: Values | None, other: Values | None) -> bool:
 def begun_here(
     zones: Collection[str], source: str, target: str, take: ResolveWith, *, sets: bool = False
 ) -> UnfinishedResolves:
-    """Returns which killed commands may be completed by a command that resolves only the lock of one task.
+    """Returns which killed commands on all zones may be completed by a command that resolves only one task's locks.
 
-    The killed commands were resolving locks in all zones. `zones` are the zones that all feed each other. If there are
-    none, no command can resolve locks in all zones. Then no killed command can be repeated, so any of them may be
-    completed here. `source` and `target` are the task's zones. With `sets`, the row gets values that no zone has.
+    `zones` are the zones that all feed each other. If there are none, no killed command can be repeated, so any of them
+    may be completed here. `source` and `target` are the task's zones. With `sets`, the row gets values that no zone
+    has.
     """
     winners = {} if sets else {ResolveWith.SOURCE: source, ResolveWith.KEEP: target}
     return UnfinishedResolves(winners.get(take, "") if zones else "", zones)
 
 
 def feeds_all(pairs: Mapping[tuple[str, str], bool]) -> bool:
-    """Whether each zone feeds every other zone and no task forwards; `pairs` says for each task whether it forwards."""
+    """Whether each zone feeds every other zone, and no task forwards. `pairs` says which tasks forward."""
     zones = {zone for pair in pairs for zone in pair}
     return not any(pairs.values()) and len(pairs) == len(zones) * (len(zones) - 1)

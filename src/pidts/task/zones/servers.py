@@ -1,4 +1,4 @@
-"""Connects a move of ownership with the zones' servers: it finds meta tables, blocks writes, and waits for zones."""
+"""Does the work of owner moves and resolve commands on the zones' servers: finds records, blocks writes, waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pidts.task.zones.owner_move import Drain, Hold, ZoneRecords
 from pidts.task.zones.resolve_in_all import TaskIntoZone
 
 _LOCK_SECONDS = 20
-"""The time for which the command waits for open transactions that write to the table."""
+"""How long the command waits for open transactions that write to the table."""
 
 Directions = Mapping[Direction, TaskConfig]
 
@@ -37,7 +37,7 @@ def zone_records(directions: Directions) -> list[ZoneRecords]:
 
 
 def tasks_into(path: Path, directions: Sequence[Direction], say: Callable[[str], None]) -> list[TaskIntoZone]:
-    """Returns the task of each direction of a file; `path` names one of them."""
+    """Returns the tasks of these directions of a file. `path` is the file, or one of its directions."""
     file, _ = split_path(path)
     return [_task_into(one, load_task(path_of(file, one)), say) for one in directions]
 
@@ -109,8 +109,7 @@ def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, s
 
     def drain(zone: str) -> None:
         carrying = {one: config for one, config in directions.items() if zone in (one.source, *one.forwards)}
-        # A forwarding zone's log has forwarded changes only after the zone has got them, so the ends of all logs are
-        # read again.
+        # A zone forwards changes only after it has got them. So the ends of all logs are read again.
         for _ in range(len(zones) - 1 if any(zone in one.forwards for one in carrying) else 1):
             for direction, config in carrying.items():
                 _await(direction, config, table, stop, say)
@@ -137,7 +136,7 @@ def _await_zone(
 ) -> str | None:
     """Waits until the direction's target has all changes of a table that its source's log has now.
 
-    Returns the reason if the target does not get them; otherwise None.
+    Returns the reason if the target does not get them, otherwise None.
     """
     with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):

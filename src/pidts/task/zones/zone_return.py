@@ -1,36 +1,38 @@
 """Lets a zone return if it has lost its log or was restored from a backup: the zone is filled again from a seed.
 
 The zone's rows are made equal to the seed's rows while programs write to the seed and all other zones. As when a table
-with rows is copied again, no reader sees an empty table. Programs must not write to the zone itself meanwhile. A row
-that a program writes there could be overwritten by a row that was read from the seed before. Then all zones would get
-the program's change, and only the zone itself would lose it. A server cannot refuse programs and serve tasks at the
-same time. So the zone's own log is read after the copy. If this log contains a change of a program, the zone has not
-returned, and the command has to be repeated.
+with rows is copied again, no reader sees an empty table.
+
+Programs must not write to the zone itself meanwhile. Otherwise the copy could overwrite a program's row by a row that
+was read from the seed before: all zones would get the program's change, and only the zone itself would lose it. A
+server cannot refuse programs and serve tasks at the same time. So the command reads the zone's own log after the copy.
+If this log contains a change of a program, the zone has not returned, and the command has to be repeated.
 
 The zone's rows are overwritten, so changes of the zone that no other zone has are lost. The command counts these
 changes first. If there are any, or if they cannot be counted because the zone's log is gone, the command continues only
 with `--discard-unsent`.
 
-0. Check that no task from or to the zone runs. This check only spares the operator an error later: a task that begins
-   after this check is stopped by steps 2 and 3.
+0. Check that no task from or to the zone runs. This check only spares the operator a later error: steps 2 and 3 stop a
+   task that begins after it.
 1. Count the zone's changes from the checkpoints of the tasks out of the zone up to the end of its log. Record this end
    in the zone. While the record exists, a copy into the zone removes the rows that the seed does not have
    (`removes_extra_rows`).
-2. Remove the records of the tasks out of the zone, each on its target. A run of such a task commits nothing any more.
-3. Remove the records of the tasks into the zone. Then empty the relays, on this machine, of the tasks into and out of
-   the zone. This includes relays of tasks whose records an earlier, killed run of the command has removed.
+2. Remove the checkpoints of the tasks out of the zone, each on its target. A run of such a task commits nothing any
+   more.
+3. Remove the checkpoints of the tasks into the zone. Then empty the relays, on this machine, of the tasks into and out
+   of the zone, even if an earlier, killed run of the command has removed their checkpoints.
 4. Record in the zone that the seed's task may find rows there.
 5. The seed's task begins, and copies. Its rows have the seed's mark, so they are not carried back.
 6. Count the changes of programs after the recorded end.
 7. If there are no such changes, let the tasks out of the zone begin where the count has ended. Remove the record of
    this end.
 
-These cases cover a crash at each point:
+The state after a crash at each point:
 
     in 0 and 1       nothing has changed
-    in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts the
-                     changes after the recorded end. So it reports what programs have written since then, before these
-                     writes are overwritten. Then it begins anew
+    in 2 to 7        the checkpoints of some tasks are removed, or tasks have begun. The repeated command also counts
+                     the changes after the recorded end. So it reports what programs have written since then, before
+                     it overwrites these writes. Then it begins anew
     in 5             the next run of the seed's task also continues the copy, and removes extra rows: the record of
                      step 1 exists
 """
@@ -58,16 +60,15 @@ class RecordedTask:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The operations of the command on servers."""
+    """The work of the command on servers."""
 
     running: Callable[[], Sequence[str]]
     """Returns the tasks into and out of the zone that run now, on any machine."""
     unsent: Callable[[], Counter[TableName] | None]
     """Returns, for each table, how many of the zone's changes the other zones lack; None if the zone's log is gone."""
     forget: Callable[[RecordedTask], None]
-    """Removes the checkpoints of a task on its target.
-
-    Then a run of the task commits nothing any more, and the task's next start begins anew.
+    """Removes the checkpoints of a task on its target. Then its run commits nothing any more, and its next start begins
+    anew.
     """
     forget_relays: Callable[[], None]
     """Empties the relays on this machine of tasks from and to the zone."""
@@ -78,7 +79,7 @@ class Steps:
     written: Callable[[], Counter[TableName]]
     """Returns, for each table, how many changes programs have made in the zone since the recorded end of its log."""
     note_place: Callable[[], None]
-    """Records in the zone the end of the log up to which `unsent` has counted."""
+    """Records in the zone the end of its log, up to which `unsent` has counted."""
     begin_out: Callable[[], None]
     """Lets the tasks out of the zone begin where `written` has ended, and removes the record."""
 
@@ -86,7 +87,7 @@ class Steps:
 def let_return(
     zone: str, tasks: Sequence[RecordedTask], steps: Steps, *, discard: bool, say: Callable[[str], None]
 ) -> None:
-    """Lets the zone return. `discard` is the command's option `--discard-unsent`; `say` prints the progress."""
+    """Lets the zone return. `discard` is the option `--discard-unsent`; `say` prints the progress."""
     if running := steps.running():
         raise PrecheckFailed(
             "zone-tasks-run",

@@ -1,7 +1,4 @@
-"""For a zone's return: reads and removes the tasks' records on servers, and their relays on this machine.
-
-Also counts the changes in the zone's log that no other zone has got.
-"""
+"""Does the work of a zone's return on the servers: reads and removes records, empties relays, counts changes."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ Directions = Mapping[Direction, TaskConfig]
 
 @dataclass(slots=True)
 class ReturningZone:
-    """A zone that is filled again by the only zone that feeds it, with its records on all servers of the file."""
+    """A zone that is filled again by the only zone that feeds it."""
 
     zone: str
     directions: Directions
@@ -67,7 +64,7 @@ class ReturningZone:
     def __post_init__(self) -> None:
         """Raises if the zone cannot return.
 
-        In the file, exactly one zone has to feed the zone, and the zone has to feed another zone. Versions must not
+        In the file, exactly one zone has to feed this zone, and this zone has to feed another one. Versions must not
         decide between zones.
         """
         into = [one for one in self.directions if one.target == self.zone]
@@ -89,17 +86,17 @@ class ReturningZone:
 
     @property
     def seed(self) -> Direction:
-        """Returns the direction that fills the zone."""
+        """The direction that fills the zone."""
         return self._seed
 
     @property
     def config(self) -> TaskConfig:
-        """Returns the task that fills the zone."""
+        """The task that fills the zone."""
         return self.directions[self._seed]
 
     @property
     def _out(self) -> TaskConfig:
-        """Returns a task that reads the zone's log."""
+        """A task that reads the zone's log."""
         return next(config for one, config in self.directions.items() if one.source == self.zone)
 
     def recorded(self) -> list[RecordedTask]:
@@ -126,7 +123,7 @@ class ReturningZone:
         return found
 
     def running(self, tasks: Sequence[RecordedTask]) -> list[str]:
-        """Returns the tasks from and to the zone that run now. Their targets also show runs on other machines."""
+        """Returns the tasks from and to the zone that run now, on this machine or, as their targets show, on others."""
         own = {one.name: one for way, one in self.directions.items() if self.zone in {way.source, way.target}}
         found = {name for name, config in own.items() if running_process(config)}
         servers = self._servers()
@@ -139,11 +136,11 @@ class ReturningZone:
         return sorted(found)
 
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
-        """Returns, for each table, how many changes programs made after the checkpoints of the tasks out of the zone.
+        """Returns, for each table, how many changes of the zone other zones lack; None if they cannot be counted.
 
-        If other zones have locked more rows of a table because of this zone's changes, the number of these rows is
-        returned. The result is None if the changes cannot be counted. If an earlier run of the command has removed the
-        records of these tasks, it has recorded the place up to which it has counted.
+        These are the changes of programs after the checkpoints of the tasks out of the zone. If an earlier run of the
+        command has removed these checkpoints, it has recorded a place instead. Rows that other zones have locked
+        because of this zone's changes count, too: for each table, the largest of these numbers is returned.
         """
         self._since = end = self._end()
         starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}
@@ -176,9 +173,9 @@ class ReturningZone:
         return total
 
     def _locked_elsewhere(self, tasks: Sequence[RecordedTask]) -> Counter[TableName]:
-        """Returns, for each table, how many rows other zones have locked because of changes of this zone.
+        """Returns, for each table, how many rows other zones have locked because of this zone's changes.
 
-        The changes that these locks hold will be lost.
+        The changes in these locks will be lost.
         """
         found: Counter[TableName] = Counter()
         for one in (one for one in tasks if one.zone == self.zone):
@@ -216,9 +213,9 @@ class ReturningZone:
     def forget_relays(self, tasks: Sequence[RecordedTask]) -> None:
         """Empties this machine's relays of these tasks, and of each direction of the zone that the file can have.
 
-        If the relays stayed, this could happen: a run of the command removes the checkpoint of the task that fills the
-        zone, and is killed. The recorded need in the relay still has that task's former place, so the task's next start
-        would find that the zone was restored.
+        A relay records how far a task has come (its need). If a run of the command removed the checkpoint of the task
+        that fills the zone, and were killed, the need would still have the former place. Then the task's next start
+        would conclude that the zone was restored from a backup.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
         ways = {(self.zone, other) for other in others} | {(other, self.zone) for other in others}
@@ -226,7 +223,7 @@ class ReturningZone:
             relay = self._relay_of(zone, target)
             forget_need(relay, zone, f"{self._name}-{zone}-{target}")
             if not read_needs(Folder.of(relay, zone)):
-                empty_relay(relay, zone)  # a running task has the lock of its relay, so it has to be stopped first
+                empty_relay(relay, zone)  # raises if a running task has the lock of its relay
 
     def _relay_of(self, zone: str, target: str) -> Path:
         """Returns the folder of a task's relay, even for a direction that the file does not name."""
@@ -235,7 +232,7 @@ class ReturningZone:
 
     @property
     def _name(self) -> str:
-        """Returns the `name` of the task file, with which the names of its tasks begin."""
+        """The `name` of the task file, with which the names of its tasks begin."""
         return self.config.name.removesuffix(f"-{self._seed}")
 
     def note_place(self) -> None:
@@ -265,8 +262,8 @@ class ReturningZone:
     def begin_out(self) -> None:
         """Lets the tasks out of the zone begin where `written` has ended, so that later changes are carried.
 
-        The structures are read without locks. They do not change, since the log has no change of a program up to here,
-        and the task that fills the zone has ended.
+        The structures are read without locks. Nobody changes them: up to here, the log has no change of a program, and
+        the task that fills the zone has ended.
         """
         assert self._until is not None, "`written` has not counted the changes"  # noqa: S101
         for one, config in self.directions.items():
@@ -314,8 +311,8 @@ class ReturningZone:
 def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
     """Returns the place of the log up to which a task has applied all changes of all tables; None if it is not known.
 
-    If a table waits or is halted, this is the table's place, which is earlier than the other tables' place. While a
-    table is still being copied, the place is not known, since the log does not have the rows that are copied.
+    If a table waits or is halted, this is the table's place, which is earlier than that of the other tables. While a
+    table is being copied, the place is not known, since rows are copied that the log does not have.
     """
     if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):
         return None
