@@ -18,7 +18,7 @@ from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _LOOKED_AT = 2_000_000
-"""If the tables with dates have more estimated rows than this in all, none of them is searched for zero dates."""
+"""If all tables with dates together have more estimated rows than this, they are not searched for zero dates."""
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
 
 
@@ -57,7 +57,7 @@ class FirstLook:
 
     @property
     def case_matters(self) -> bool:
-        """Whether two names differ only in upper and lower case."""
+        """Whether names of two tables differ only in upper and lower case."""
         names = [table.name for table in self.tables]
         folded = {(name.schema.lower(), name.name.lower()) for name in names}
         return len(folded) < len(names)
@@ -77,7 +77,7 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         findings = check_source(session, source, taken.values())
         refuses_unreal = _refuses_unreal(session) and not _has_unreal(session, taken.values(), sizes)
         if isinstance(target, PostgresTarget) and refuses_unreal:
-            # The notes have to fit the task file that is written: in this case, it has `zero-dates: error`.
+            # The task file that is written has `zero-dates: error` then, and the notes have to fit it.
             target = replace(target, types=replace(target.types, refuses_unreal=True))
         there = sessions.enter_context(closing(target.connect()))
         tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]

@@ -16,7 +16,7 @@ from pidts.task.draft.inspect import FirstLook, SeenTable
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _SHOWN = 40
-"""The number of tables of a schema that are named; the others are only counted."""
+"""How many tables of a schema are named. The others are only counted."""
 _TOLD = ("version", "binlog_format", "binlog_row_image", "binlog_expiry", "gtid")
 _WIDTH = 110
 
@@ -58,7 +58,7 @@ class Draft:
     """The patterns of `--tables`, as schema and table; empty for all tables."""
 
     def text(self, quoted: str) -> str:
-        """Returns the text of the file. `quoted` is the file's name in the commands that the text shows."""
+        """Returns the text of the file. `quoted` is the file's name in the commands in the text."""
         return "\n".join([*self._head(quoted), "", *self._servers(), "", *self._choice(), "", *self._settings(), ""])
 
     def _head(self, quoted: str) -> Iterator[str]:
@@ -169,7 +169,7 @@ def task_name_of(tables: Sequence[SeenTable]) -> str:
 
 
 def security_of(tls: Tls) -> tuple[tuple[str, str], ...]:
-    """Returns the keys of DM's `security` block with absolute paths: the task file may be written to another folder."""
+    """Returns the keys of DM's `security` block. Paths are absolute: the task file may be written to another folder."""
     plain = Tls()
     if tls == plain:
         return ()
@@ -179,7 +179,7 @@ def security_of(tls: Tls) -> tuple[tuple[str, str], ...]:
 
 
 def pattern(name: str) -> str:
-    """Returns a pattern for a block-allow-list that fits only this name, which may contain special characters."""
+    """Returns a pattern for a block-allow-list that fits only this name, even if it has special characters."""
     return f"~^{re.escape(name)}$" if name.startswith("~") or set("*?[") & set(name) else name
 
 
@@ -211,7 +211,7 @@ def _pair(schema: str, table: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Returns a text as a JSON string, which YAML can read."""
+    """Returns a text as YAML: as a JSON string, unless it is a plain word."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return json.dumps(text, ensure_ascii=False)

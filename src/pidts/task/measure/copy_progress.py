@@ -1,7 +1,7 @@
-"""The progress of copying each table of one source, as a running task shows it.
+"""Measures the progress of copying each table of one source.
 
-A task may have 20,000 tables. The progress is shown several times a second, and updated after each batch. So the work
-depends only on the tables that have changed, or are being copied, and not on all tables.
+A task may have 20,000 tables. The progress is shown several times a second, and updated after each batch. So each time,
+only the tables that have changed or are being copied are examined.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pidts.plan import CopyState, Phase
 from pidts.task.operate.progress import TableProgress
 
 _COPY_SECONDS = 20.0
-"""The copy's rate is measured over this many seconds. Chunks are committed in jobs of some seconds each."""
+"""The copy's rate is measured over this many seconds. A shorter time would not do: one job takes some seconds."""
 
 
 class CopyProgress:
@@ -23,19 +23,17 @@ class CopyProgress:
 
     def __init__(self) -> None:
         self._states: dict[TableName, CopyState] = {}
-        """The last known copy state of each table. A table whose copy is done has no more states."""
+        """The last known copy state of each table."""
         self._named: Mapping[TableName, CopyState] = {}
-        """The copy states after the last batch, for tables whose copy is not complete or ended with this batch."""
+        """The copy states after the last batch: of tables whose copy is not complete, or has ended with this batch."""
         self._moments: deque[tuple[float, Mapping[TableName, int]]] = deque()
-        """Samples of the last seconds.
-
-        Each contains the numbers of copied rows of the tables for which this number has changed since the previous
-        sample.
+        """Samples of the last seconds. Each has the time, and the number of copied rows of each table for which this
+        number has changed since the sample before.
         """
         self._before: dict[TableName, int] = {}
-        """The number of copied rows of each table at the first of these samples."""
+        """The number of copied rows of each table at the first sample."""
         self._moving: Counter[TableName] = Counter()
-        """For each table, the number of samples that contain its rows. The first sample does not count."""
+        """For each table, how many samples after the first one have its number of rows."""
         self._changed: set[TableName] = set()
         """The tables whose `TableProgress` is no longer valid."""
         self._shown: dict[TableName, TableProgress] = {}

@@ -1,9 +1,9 @@
-"""Measures how far the target is behind one source, from the ring buffer of arrivals in the relay.
+"""Measures the lag of one source, from the ring buffer of arrivals in the relay.
 
-The lag of a transaction begins with its commit on the source and ends when the target has it. The ring contains the
-time when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring
-does not have the transaction (it came before the ring began, or was overwritten), the event's own time counts. This
-time may be a second early.
+The lag of a transaction begins with its commit on the source and ends when the target has it. The ring has the time
+when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring does not
+have the transaction (it came before the ring began, or was overwritten), the event's own time counts, which may be a
+second early.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pidts.relay.folder import Folder
 from pidts.relay.receive_times import ReceiveTimes
 
 _RECENT_SECONDS = 1.0
-"""A batch's delay counts for this many seconds after its commit. So during steady writes, the lag is also shown at
-moments when no batch is under way.
+"""A batch's delay counts for this many seconds after its commit. So during steady writes, the lag is shown even when no
+batch is under way.
 """
 
 
@@ -46,14 +46,14 @@ class LagMeter:
         """For each batch: the time of its commit, its whole delay, and the part of the delay after the relay."""
 
     def batch(self, done: BatchDone) -> None:
-        """Counts a batch that was just committed. Its slices with only the changes of waiting tables do not count."""
+        """Counts a batch that was just committed, without its slices that have only changes of waiting tables."""
         first = next((piece for piece in done.plan.log if piece.only is None), None)
         if first is not None:
             with self._lock:
                 self._batches.append((time.time(), first.begin))
 
     def delay(self) -> Delay:
-        """Returns the longest delay of the last second's batches; its times are None if none is known."""
+        """Returns the longest delays of the last second's batches; None if there are none."""
         with self._lock:
             batches, self._batches = self._batches, deque(maxlen=4096)
         for at, begin in batches:

@@ -1,4 +1,4 @@
-"""Collects the measurements of one source's stages about once a second, from counters that cost nearly nothing."""
+"""Collects the measurements of one source's stages about once a second, from counters that cost almost nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
 _WINDOW_SECONDS = 5.0
 _COUNTED = 2000
-"""The largest number of entries that are counted, since counting a large backlog would take too much time."""
+"""At most this number of entries is counted, since counting a large backlog would take too much time."""
 
 
 class MeasuredStream(Protocol):
@@ -48,7 +48,7 @@ class _Reading:
 
 
 class StageMeter:
-    """Measures the stages of one attempt. The task's thread uses it."""
+    """Measures the stages of one attempt."""
 
     def __init__(self, source_id: str, source: str, target: TargetSpec) -> None:
         self._source_id, self._source, self._target = source_id, source, target
@@ -127,7 +127,7 @@ class StageMeter:
 
 
 def _sizes(relay: RelayReader, at: Lsn) -> tuple[int | None, int | None, int | None]:
-    """Returns the bytes of log in the relay, the bytes that are not applied, and the transactions that are not applied.
+    """Returns the bytes of log in the relay, and the bytes and transactions of it that are not applied.
 
     A number is None if it is not known, or if there are too many transactions to count.
     """

@@ -1,8 +1,8 @@
 """Records every second up to which place each standby has the source's log, for a failover without GTIDs.
 
 `pidts.relay.standby_samples` describes a sample. A separate thread takes one sample of each standby every second, on
-open connections. If the source or a standby does not answer, no sample is taken. If this lasts long, more changes
-arrive twice after a failover, but no change is lost.
+open connections. If the source or a standby does not answer, no sample is taken. The longer this lasts, the more
+changes arrive twice after a failover; no change is lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StandbySampling:
                 for standby in self._config.source.standbys:
                     if self._closed.is_set():
                         break
-                    # These errors pass by themselves, even those of a full disk or of a relay that is being cut back.
+                    # The next sample is taken after such an error is over, even a full disk or a relay being cut back.
                     with suppress(PidtsError, OSError):
                         self._sample(relay, standby)
                 self._closed.wait(_BETWEEN_SAMPLES)
@@ -59,7 +59,7 @@ class StandbySampling:
         source = self._config.source.server
         try:
             there, here = self._session(standby), self._session(source)
-            # The standby's place is read first, since every transaction is on the source before it is on the standby.
+            # The standby's place is read first: everything before it is then before the source's place, too.
             place = log_end(there)
             sample = Sample(time.time(), log_end(here), place)
             identity, origin = server_info(there).identity, relay.origin
@@ -84,7 +84,7 @@ class StandbySampling:
         return self._sessions[server]
 
     def _known(self, standby: SourceConfig, origin: Origin, identity: str) -> Samples:
-        """Returns the samples so far; none if the source or the standby has a different log now."""
+        """Returns the samples so far; none of them if the source or the standby has another log now."""
         found = self._taken.get(standby) or read_samples(self._folder, address_of(standby))
         if found is None or (found.source, found.standby) != (origin, identity):
             return Samples(origin, identity)

@@ -13,7 +13,7 @@ _REMEMBERED = 5
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """The fastest of the last answers. Slower answers have also waited for something other than the network."""
+    """An answer of the target to the question for its clock."""
 
     seconds: float
     clock_ahead: float
@@ -21,7 +21,7 @@ class Ping:
 
 
 class TargetPing:
-    """The last few answers of the target."""
+    """Remembers the last few answers of the target."""
 
     def __init__(self) -> None:
         self._last: deque[Ping] = deque(maxlen=_REMEMBERED)
@@ -35,5 +35,5 @@ class TargetPing:
 
     @property
     def best(self) -> Ping | None:
-        """Returns the fastest of the last answers; None before the first."""
+        """The fastest of the last answers; None before the first. Only this one shows the network's delay alone."""
         return min(self._last, key=lambda one: one.seconds, default=None)

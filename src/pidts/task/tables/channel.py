@@ -1,4 +1,4 @@
-"""Records which task fills a datacenter, since each channel needs a database of its own."""
+"""Records which task fills a datacenter. Each channel needs a database of its own."""
 
 from __future__ import annotations
 

@@ -60,8 +60,9 @@ def fitting_check(
 ) -> CheckConstraint | None:
     """Returns the check as the target can create it; None if the target cannot, or might evaluate it differently.
 
-    `alike`: source and target are both MySQL, or both MariaDB. Servers of the MySQL family understand each other's
-    expressions, or refuse them. But MySQL, MariaDB and TiDB use three different libraries for regular expressions.
+    `alike`: source and target are both MySQL, or both MariaDB. If not, a check with a regular expression is left out:
+    MySQL, MariaDB and TiDB use different libraries for these. Any other expression means the same on all of these
+    servers, or is refused.
     """
     there = part.rules.target_name(table.name)
     if not found.clause or there in merged or _is_too_long(part, found.name):
@@ -106,12 +107,10 @@ def on_update_of(part: TaskConfig, found: UncarriedObject, target: TargetSession
 def fitting_on_update(
     wanted: OnUpdate, target: TargetSession, keys: Sequence[ForeignKey], merged: Collection[TableName]
 ) -> OnUpdate | None:
-    """Returns the automatic timestamp if it has the same effect on a target that also gets the foreign keys `keys`.
+    """Returns the automatic timestamp; None if it would have another effect on a target with the foreign keys `keys`.
 
-    Otherwise returns None.
-
-    On PostgreSQL, the timestamp is a trigger. A foreign key that changes rows would run it, and other triggers may
-    change the row, too.
+    On PostgreSQL, the timestamp is a trigger. A foreign key that changes rows would run it. And other triggers of the
+    table may change the row, too.
     """
     if wanted.table in merged:
         return None
@@ -170,10 +169,10 @@ def remade_table(
 
 
 def special_part(part: TaskConfig, found: UncarriedObject, target: TargetSession) -> RemadeTable | None:
-    """Returns the FULLTEXT key, SPATIAL key or partitions, with the target's names.
+    """Returns the FULLTEXT key, SPATIAL key or partitions, with the target's names; None for other objects.
 
-    The result is None for other objects, if the text of the object was not read, and if the target has no such table or
-    cannot have such objects.
+    Also returns None if the text of the object was not read, if the target has no such table, or if it cannot have such
+    objects.
     """
     if found.table_name is None or not found.definition or not isinstance(target, MySqlSession):
         return None

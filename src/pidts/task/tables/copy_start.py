@@ -15,7 +15,7 @@ from pidts.source.structures import table_sizes
 from pidts.task.config.task_file import TaskConfig
 
 _MOST_NAMES = 20
-"""The largest number of tables that an advice names."""
+"""An advice names at most this number of tables."""
 Patterns = tuple[str, ...] | None
 """Patterns of tables to copy again; an empty tuple means all tables, None means no table."""
 
@@ -45,9 +45,9 @@ def copy_states(
 def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Patterns]:
     """Returns the patterns of `--resync` for each source; None for a source that is not selected.
 
-    A pattern selects matching tables of all sources; after `source-id:` it selects tables of this source only, and
-    `source-id:` without a pattern selects all tables of the source. With a single source, no server is queried: the
-    start itself checks whether the source has such tables.
+    A pattern selects matching tables of all sources; `source-id:PATTERN` those of one source, and `source-id:` all
+    tables of the source. In a task with a single source, no server is queried: the start itself checks whether the
+    source has such tables.
     """
     by_source = {part.source.source_id: part for part in parts}
     if not resync:
@@ -73,8 +73,8 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
 def no_such_table(written: str, pattern: str, tables: Sequence[tuple[TaskConfig, Iterable[TableName]]]) -> ConfigError:
     """Returns the error for a pattern of `--resync` that selects no table of the sources.
 
-    If the pattern selects tables of the target, the advice contains the names of these tables on the sources. `written`
-    is the pattern as the user has written it.
+    If the pattern selects tables by their names on the target, the advice has their names on the sources. `written` is
+    the pattern as the user has written it.
     """
     selects = AllowList.parse(pattern)
     meant = [
@@ -94,7 +94,7 @@ def no_such_table(written: str, pattern: str, tables: Sequence[tuple[TaskConfig,
 
 
 def _tables_of(part: TaskConfig) -> set[TableName]:
-    """Returns the tables of the source, and the source's tables in the target's records."""
+    """Returns the tables that the source has, and those that the target has on record for it."""
     with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
         known = (
             target.meta.structures.load(part.name, SourceTablesKey(part.source.source_id))

@@ -1,7 +1,7 @@
-"""Merged tables: the shards that share a target table, over all sources of a task.
+"""Finds merged tables: the shards that share a target table, over all sources of a task.
 
-If a task has begun with a source, this source's tables are read from the target's records. Before a task has begun with
-a source, the source's server is queried, because several sources may begin at the same time.
+If the task has begun with a source, the target's records name the source's tables. Otherwise the source's server is
+queried, because several sources may begin at the same time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Shard:
 
     @property
     def discriminators(self) -> tuple[tuple[str, str], ...]:
-        """The extracted columns in the target's key, with the values that identify this table's rows."""
+        """The extracted columns in the target's key, with the values that this table's rows have there."""
         return self.rules.apart(self.table.name)
 
     @property
@@ -58,7 +58,7 @@ def own_shards(rules: Rules, tables: Iterable[Table], *, begun: bool) -> list[Sh
 def by_target(shards: Iterable[Shard]) -> dict[TableName | None, list[Shard]]:
     """Returns the shards of each target table.
 
-    A task may have 20,000 tables: for each of them, only the few shards of its target table may be examined.
+    A task may have 20,000 tables. So for each table, only the few shards of its target table should be examined.
     """
     found: dict[TableName | None, list[Shard]] = {}
     for shard in shards:
@@ -72,8 +72,8 @@ def shards_of_other_sources(
 ) -> list[Shard]:
     """Returns the tables of the task's other sources that share a target table with tables of `names`.
 
-    With `asks`, the servers of the sources with which the task has not begun are queried. Without it, these sources
-    count as sources without tables.
+    If the task has not begun with a source: with `asks`, its server is queried; without `asks`, it counts as a source
+    without tables.
     """
     wanted = {target_name_of(rules, name) for name in names}
     found = []
@@ -95,7 +95,7 @@ def shards_of_other_sources(
 def with_extracted_keys(
     target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
 ) -> tuple[Rules, list[Shard]]:
-    """Returns the rules and the other shards, which then know the extracted columns in the keys of target tables."""
+    """Returns the rules and the other shards, with the extracted columns that are in the keys of target tables."""
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards

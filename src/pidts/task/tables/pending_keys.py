@@ -1,4 +1,4 @@
-"""Collects the keys of a past range of the log, before they become records on the target."""
+"""Collects the keys of a past range of the log until there are enough of them for a record on the target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PendingKeys:
         self._total = 0
 
     def add(self, name: TableName, keys: pa.Table) -> list[Keys]:
-        """Adds keys of a table, and returns the keys to record now: those of this table, or those of all tables."""
+        """Adds keys of a table. Returns the keys to record now: none, those of this table, or those of all tables."""
         self._keys.setdefault(name, []).append(keys)
         self._counts[name] += len(keys)
         self._total += len(keys)

@@ -16,7 +16,7 @@ _FORMS = "an Lsn, a time such as 2024-05-01T08:00:00Z, or how long ago: -1h30m. 
 
 
 def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint | None]:
-    """Returns the place of each source from which its log is sent again; None: the source sends nothing again.
+    """Returns, for each source, the place from which its log is sent again; None: nothing is sent again.
 
     A time is meant for all sources. `SOURCE-ID:` before a place or a time names one source.
     """
@@ -55,7 +55,7 @@ def _is_point(text: str) -> bool:
 
 
 def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint], point: RewindPoint) -> None:
-    """Raises unless the range begins before the checkpoint, and the source still has the log from there on."""
+    """Raises if the range does not begin before the checkpoint, or if the source lacks the log from there on."""
     where = Where(source=config.source.source_id, file=str(config.path))
     if not stored:
         todo = "Run the task without --rewind-to"
@@ -79,7 +79,7 @@ def shown(point: RewindPoint) -> str:
 
 
 def purged(config: TaskConfig, why: str) -> PrecheckFailed:
-    """Returns the error for a range that cannot be sent again, since the source lacks a part of its log."""
+    """Returns the error for a range that cannot be sent again, because the source lacks a part of its log."""
     return PrecheckFailed(
         "rewind-log-purged",
         f"the range cannot be sent again: {why}. Nothing was changed",

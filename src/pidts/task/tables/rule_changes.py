@@ -1,8 +1,8 @@
 """Detects changed routes and column mappings: the target records the rules by which a task's rows were written.
 
-With another route, new changes of a table would go to a target table that lacks the rows that were copied before. With
-another column mapping, the target would have a row twice, with the old key and the new one. The record also shows which
-other tasks and sources write to a target table.
+With another route, later changes of a table would go to a target table that lacks the rows that were copied before.
+With another column mapping, the target would have a row twice: with the old key and with the new one. The record also
+shows which other tasks and sources write to a target table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pidts.task.tables.target_fit import CHANGE, OTHER_TABLES, TableFit
 
 
 def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
-    """Returns the reason why rows of these tables on the target contradict the new rules; empty if they do not."""
+    """Returns why rows of these tables on the target contradict the new rules; empty if they do not."""
     for table in tables:
         old, new = before.routes.destination(table.name), after.routes.destination(table.name)
         if (old.name, old.extracted) != (new.name, new.extracted):
@@ -48,7 +48,7 @@ def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
 
 
 def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts: Iterable[TaskConfig] = ()) -> None:
-    """Raises if the new rules contradict the rows that are already on the target (`rule_conflict`)."""
+    """Raises if the new rules contradict rows that are already on the target, or if they change while shards wait."""
     task, source_id = config.name, config.source.source_id
     text = target.meta.notes.read(task, SourceTablesKey(source_id), RULES)
     before = recorded_rules(text, task, source_id) or config.rules
@@ -71,16 +71,16 @@ def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts:
 
 
 def record_rules(config: TaskConfig, target: TargetSession) -> None:
-    """Records on the target by which rules rows are written from now on."""
+    """Records on the target the rules by which rows are written from now on."""
     target.begin()
     target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), RULES, to_text(config.rules))
     target.commit()
 
 
 def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence[TableFit]) -> list[TableFit]:
-    """Returns the fits, adjusted for rows of other writers in the target tables.
+    """Returns the fits, adjusted for rows of other tasks, other sources and dropped shards in the target tables.
 
-    Other writers are other tasks, other sources and dropped shards. A repair would treat their rows as extra rows.
+    A repair would treat these rows as extra rows, and remove them. So the copy only adds rows there.
     """
     if not any(fit.mode is CopyMode.REPAIR or fit.has_rows or fit.problem for fit in fits):
         return list(fits)
@@ -101,27 +101,29 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 
 
 def tables_without_checkpoint(config: TaskConfig, target: TargetSession) -> frozenset[TableName]:
-    """Returns the tables that the task has recorded for this source, for a task without a checkpoint.
+    """Returns the tables that the task has recorded for this source. Call it for a task without a checkpoint.
 
-    Somebody has deleted the checkpoint, and the target still has the task's rows: `--resync` may repair them. Or the
-    first start was killed before it wrote a row.
+    If there are any, somebody has deleted the checkpoint, and the target still has the task's rows: `--resync` may
+    repair them. Or the first start was killed before it wrote a row.
     """
     place = config.name, SourceTablesKey(config.source.source_id)
     return frozenset(name for *found, name in target.meta.structures.tables() if tuple(found) == place)
 
 
 def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
-    """Returns the target tables to which a task has written rows, according to the target's records."""
+    """Returns the target tables to which a task has written rows, as the target's records show."""
     return frozenset(name for name, ones in tables_in_targets(target).items() if any(one.task == task for one in ones))
 
 
 def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bool, is_recorded: bool) -> TableFit:
     """Returns the fit with advice that does not delete the task's own rows.
 
-    The task's own rows include the rows of tables that have left the task, and of dropped shards. `own` says whether
-    the target table belongs to the task, and `begun` whether the task has begun with this source. `is_recorded` says
-    whether the task has a record of the source table. If the task has a record and has not begun, somebody has deleted
-    its checkpoint, or its first start was killed before it wrote a row. Then the rows may be another program's.
+    The task's own rows include those of dropped shards, and of tables that have left the task.
+
+    - `own`: the target table belongs to the task.
+    - `begun`: the task has begun with this source.
+    - `is_recorded`: the task has a record of the source table. If it has not begun, somebody has deleted its
+      checkpoint. Or its first start was killed before it wrote a row: then the rows are another program's.
     """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
@@ -149,9 +151,10 @@ def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bo
 def with_own_rows_only(
     config: TaskConfig, target: TargetSession, fits: Sequence[TableFit], tables: Mapping[TableName, Table]
 ) -> list[TableFit]:
-    """Returns the fits. A shard's repair is limited to the shard's own rows if the target's key shows which these are.
+    """Returns the fits. If the target's key shows which rows belong to a shard, the shard's copy removes extra rows.
 
-    With a version column no repair is limited, because removing a row needs the row's version.
+    It does so only among the shard's own rows (`CopyMode.OWN`). With a version column it removes none, because removing
+    a row needs the row's version.
     """
     rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
     found = []

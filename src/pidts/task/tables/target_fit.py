@@ -53,18 +53,18 @@ class TableFit:
     missing: bool = False
     """Whether the target table has to be created."""
     has_rows: bool = False
-    """Whether the target table has rows and the source's rows are going to be copied."""
+    """Whether the target table has rows, and the source's rows are to be copied."""
     is_shared: bool = False
     """Whether other tables of the task have the same target table."""
     stay: tuple[str, ...] = ()
     """The reasons why a copy does not remove rows that the source does not have."""
     made: Table | None = None
-    """The structure that will be created; None if it is `target_table`."""
+    """The structure to create; None if it is `target_table`."""
     problem: str = ""
     """The reason why the target table cannot be used; empty if it can."""
     fix: str = ""
     notes: tuple[str, ...] = ()
-    """The differences that the target table will have from the source table, if it has to be created."""
+    """How the target table will differ from the source table, if it has to be created."""
 
     def __str__(self) -> str:
         return str(self.name) if self.target_table.name == self.name else f"{self.name} -> {self.target_table.name}"
@@ -81,11 +81,11 @@ def fit_of(
 ) -> TableFit:
     """Returns whether and how the target table of `table` can take its rows.
 
-    `copies`: the table's existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired.
-    Otherwise a target table with rows is refused, since a row that the source does not have would stay for ever. Such a
-    row may also have a unique value that a row of the source needs. If the task already carries one of the
-    `other_shards` with the same target table, the target's rows count as rows of that shard. Then a row is removed only
-    if its own source deletes it.
+    - `copies`: the table's existing rows are to be copied.
+    - `may_have_rows`: rows on the target are repaired. Otherwise a target table with rows is refused: a row that the
+      source does not have would stay for ever, and may have a unique value that a row of the source needs.
+    - `other_shards`: if the task already carries one of them with the same target table, the target's rows count as
+      rows of that shard. Then a row is removed only if its own source deletes it.
     """
     try:
         rules.check(table)
@@ -114,8 +114,7 @@ def fit_of(
     if copies and target.read_rows(target_table, limit=1).num_rows:
         fit = replace(fit, has_rows=True)
         if may_have_rows or any(one.begun for one in others):
-            # The repair cannot recognise extra rows if a filter may have kept rows on the target, or if a mapping
-            # changes keys.
+            # In these cases, the copy cannot tell which rows have to be removed, so it removes none.
             reasons = {
                 OTHER_TABLES: bool(others),
                 "a filter may have kept them": rules.keeps_rows(table.name),
@@ -128,10 +127,7 @@ def fit_of(
 
 
 def _creatable(target: TargetSession, fit: TableFit) -> TableFit:
-    """Returns the fit of a missing table.
-
-    The fit gets a problem if the target cannot create the table, for example because a name is too long.
-    """
+    """Returns the fit of a missing table, with a problem if the target cannot create it (if a name is too long)."""
     try:
         rendered = target.schema.create_statements(fit.target_table)
     except PidtsError as error:
@@ -172,9 +168,9 @@ def fits_of(
 
 
 def followable(source: Session, fits: Iterable[TableFit]) -> list[TableFit]:
-    """Returns the fits; that of a system-versioned table gets a problem.
+    """Returns the fits, with a problem for each system-versioned table.
 
-    The log shows old versions of a system-versioned table's rows as new rows, so a task cannot carry the table.
+    The log shows old versions of such a table's rows as new rows, so a task cannot carry the table.
     """
     versioned = system_versioned(source)
     return [
@@ -186,8 +182,8 @@ def followable(source: Session, fits: Iterable[TableFit]) -> list[TableFit]:
 def create_missing(target: TargetSession, task: str, fits: Iterable[TableFit], *, before_copy: bool) -> None:
     """Creates the missing tables. With `before_copy`, some of their keys are created only at the end of the copy.
 
-    Several sources of a task may create the same table at the same time, so each of them checks again under the lock. A
-    shared table gets all of its keys now, because it is not known which source's copy ends last.
+    Several sources of a task may create the same table at the same time. So each checks under a lock whether the table
+    exists. A shared table gets all of its keys now, because nobody knows which source's copy ends last.
     """
     missing = [fit for fit in fits if fit.missing]
     if not missing:
