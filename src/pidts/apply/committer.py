@@ -54,9 +54,9 @@ from pidts.time_spent import CommitMeter, CommitTime
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write. The changes may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
-"""Returns the source table of a row; None if it is not known."""
+"""Returns the source table of a refused row; None if none can be named."""
 Largest: TypeAlias = Callable[[str], TableName | None]
-"""Returns the source table with the most changes in a table of the target; None if it is not known."""
+"""Returns the source table with the most changes in a table of the target; None if they cannot be counted."""
 Again: TypeAlias = Callable[[Halted], bool]
 """Returns whether changes that the target has refused are prepared and written once more, under other rules."""
 
@@ -193,8 +193,8 @@ class Committer:
         is_saved = left is not None and session.meta.checkpoints.advance(left, commit.new)
         if not is_saved:
             stored = self._locked(session, commit.worker)
-            # The row is as this committer has left it, and yet `advance` was refused: this target cannot compare the
-            # row, and would refuse each batch once.
+            # If `advance` was refused although the row is as this committer has left it, this target cannot compare the
+            # row. From now on, the row is read first. Otherwise each batch would be refused once.
             self._advances = self._advances and stored != refused
             if settle(stored, commit.expected, commit.new, rows=commit.rows) is Outcome.ALREADY:
                 session.rollback()

@@ -365,7 +365,7 @@ class EarlyRemovalRecord(Protocol):
         """Removes the entries that all tasks have made for these keys."""
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Writes notes to the target's log, in the open transaction; they stay in no table."""
+        """Writes notes to the target's log, in the open transaction: inserts them into a table, and deletes them."""
 
 
 class Meta(Protocol):

@@ -168,7 +168,8 @@ def as_changes(
 def _with_room(change: NetChange) -> NetChange:
     """Adds deletes by the keys of all written rows.
 
-    They also remove rows whose keys the target treats as equal: its row `A` could make it refuse the source's row `a`.
+    They also remove rows whose keys the target treats as equal to a written key. Without them, the target's row `A`
+    could make the target refuse the source's row `a`.
     """
     names = list(change.table.identity)
     if not any(change.table.column(name).type.is_text for name in names):

@@ -305,14 +305,14 @@ class _CommitInput:
     def source_table(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from; None if no change names the row.
 
-        Changes after the part with the refused change do not count: there the row may move to another table.
+        Changes after the part with the refused change do not count: they may move the row to another table.
         """
         ending = bisect_right(self._ends, row.change) + 1
         tried = islice(parts(self.newer(), self._part_bytes), ending)
         return source_table(row, (batch for part in tried for batch in part.changes))
 
     def largest_source(self, table: str) -> TableName | None:
-        """Returns the source table with the most changes for this target table; None if the log cannot be read."""
+        """Returns the source table with the most changes for this target table; None if they cannot be counted."""
         changes = Counter[TableName]()
         with suppress(PidtsError):
             for log_part in self.newer():

@@ -66,8 +66,8 @@ class JobContext:
 
         An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. Only the
         target's row has these columns, and another worker removes that row. So the method halts, unless the copy reads
-        the row again. Then no worker has written anything of the batch. So all workers are at one place in the log, and
-        an operator can change the number of workers.
+        the row again. At such a halt, no worker has written anything of the batch. So all workers are at one place in
+        the log, and an operator can change the number of workers.
         """
         if self.workers == 1:
             return buckets(batch, 1)

@@ -21,7 +21,7 @@ class EndDeadline:
         self._until: float | None = None
 
     def is_over(self) -> bool:
-        """Whether the attempt stops waiting. A batch that is still under way then ends with the process."""
+        """Whether the attempt stops waiting for its batch. A batch that is still under way ends with the process."""
         if self._until is None and self._leaves():
             self._until = time.monotonic() + self._seconds
         return self._until is not None and time.monotonic() >= self._until

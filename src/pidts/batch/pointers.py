@@ -77,7 +77,7 @@ def _groups_from_json(data: list[Any]) -> CommittedEventGroups:
 
 
 def pointers(plan: BatchPlan) -> list[Pointer]:
-    """Returns all pointers of a batch. The first one is empty: it makes every worker move its checkpoint."""
+    """Returns all pointers of a batch. The first one is empty: even workers without rows move their checkpoints."""
     return [
         Pointer(),
         *(Pointer(log=piece) for piece in plan.log),

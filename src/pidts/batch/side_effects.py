@@ -101,9 +101,10 @@ class SideEffects:
             return bool(reason)
 
     def reason(self, entry: LogEntry, tables: Collection[TableName]) -> str:
-        """Returns why the statement may have changed tables of the task, as the source answers now; empty: it has not.
+        """Returns why the statement may have changed tables of the task; empty: it has not.
 
-        Since the last answer, an operator may have granted a privilege.
+        If the statements do not show it, the source is asked once more: an operator may have granted a privilege since
+        the last answer.
         """
         reason = self._reason_in(self.logged(entry))
         with self._lock:

@@ -55,8 +55,8 @@ _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 task may have 20,000 tables, and its transactions change each of them in turn.
 """
 _FEW_TABLES, _MANY_TABLES = 8, 256
-"""A transaction with more than `_FEW_TABLES` tables is wide. With more than `_MANY_TABLES`, it is not cached: it may
-have thousands of tables.
+"""A transaction with more than `_FEW_TABLES` tables is wide. The relevance of a transaction with more than
+`_MANY_TABLES` is not cached, since such a transaction may have thousands of tables.
 """
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""

@@ -63,7 +63,7 @@ class LogWalker:
         return event
 
     def pass_by(self, raw: memoryview) -> tuple[int, int, int] | None:
-        """Returns file number, byte and time of an event that other code checks; None if it is in no log file."""
+        """Returns file number, byte and time of an event that other code checks; None for an event of no log file."""
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(raw)
         if kind in _TELLS_OF_FILES:
             self.feed(raw)

@@ -45,7 +45,10 @@ def read_range(config: SourceConfig, table: Table, wanted: Range) -> Chunk:
 
 
 def read_keys(config: SourceConfig, table: Table, keys: pa.Table, *, whole: bool = False) -> Chunk:
-    """Finds rows as `find_rows` does, between two positions. If a row is not found, the table did not have it then."""
+    """Finds rows as `find_rows` does, between two positions of the log, which the chunk names.
+
+    If a row is not found, there is a place between these positions at which the table did not have it.
+    """
     return _read(config, table, lambda session, lock: find_rows(session, table, keys, whole=whole, lock=lock))
 
 

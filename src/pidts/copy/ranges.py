@@ -25,7 +25,7 @@ class Range:
     after: KeyValues | None
     upto: KeyValues | None
     is_last: bool
-    """Whether this range ends where the caller of `ranges` wants the last range to end."""
+    """Whether the range ends at the `upto` with which `ranges` was called. No range follows it."""
 
 
 def highest(connection: Session, table: Table) -> KeyValues | None:

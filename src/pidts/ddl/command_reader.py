@@ -70,10 +70,10 @@ class SharedCommands:
         """Held by the thread that reads. The other threads wait for its result."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlCommand | None:
-        """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none.
+        """Returns the command for the change at `lsn`, as it was read after `since`; None if there was none.
 
-        If another thread waits long for the target's answer, returns the result of the last reading: the caller will
-        ask again.
+        One reading after `since` serves all changes of the source. If another thread is reading, and the target does
+        not answer for long, the result of the reading before is returned. This is safe: the caller asks again later.
         """
         if self._reading.acquire(timeout=_ANSWER_SECONDS):
             try:
@@ -105,7 +105,8 @@ class CommandReader:
     def read(self, since: float | None = None) -> DdlCommand | None:
         """Returns the ddl command that is in force; None if there is none. Retries until it can be read.
 
-        `since`, a time of `time.monotonic`: uses what the source's other changes have read after it.
+        `since` is a time of `time.monotonic`. If it is given, the result of another change of the source is used, if
+        that change has read the ddl commands after this time.
         """
         while True:
             try:

@@ -67,7 +67,7 @@ def clock_text(array: pa.Array) -> pa.Array:
 
 
 def vectors(array: pa.Array) -> pa.ListArray:
-    """Returns the numbers of each VECTOR; empty if it is NULL."""
+    """Returns each VECTOR as a list of its numbers; an empty list for NULL."""
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     first, last = int(bounds[0]), int(bounds[-1])

@@ -192,7 +192,7 @@ class ChannelStream:
         received: Lsn,  # noqa: ARG002
         waiting: Mapping[TableName, Lsn],  # noqa: ARG002
     ) -> None:
-        """Always None: no table waits."""
+        """Always None: a channel has no waiting tables."""
         return
 
     def failure(self) -> Exception | None:

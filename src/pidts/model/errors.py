@@ -205,7 +205,7 @@ class DecodeError(Halted):
 class Fenced(PidtsError):
     """Another run of the same task has taken over, and this run must not write any more.
 
-    It does not begin again by itself: that would only take the task back from the other run.
+    The fenced run does not begin again by itself, since it would take the task back from the other run.
     """
 
     exit_code = 5

@@ -167,8 +167,8 @@ class LogEntry:
     prepared: PreparedExtent | None = None
     """If the entry commits a two-phase XA transaction: the place of its rows, which no other entry has; else None."""
     count: int = 1
-    """How many neighbouring transactions with the same tables are joined in this entry. Then its GTID is the set of
-    their GTIDs.
+    """How many neighbouring transactions with the same tables this entry joins. If there are several, the entry's GTID
+    is the set of their GTIDs.
     """
     ends: bytes = field(default=b"", repr=False)
     """If there are several transactions: the byte of the log file after each of them, as 64-bit numbers in this

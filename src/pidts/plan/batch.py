@@ -12,7 +12,7 @@ from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
-"""A gap with transactions of other tables ends a slice only if it has more bytes than this. Otherwise it is read."""
+"""A gap with transactions of other tables ends a slice only if it has more bytes than this. A smaller gap is read."""
 _FAR = 1 << 31
 """From this distance in the source's log on, the 32 bits of an event's position may mean several places."""
 
@@ -32,7 +32,9 @@ class LogSlice:
     number: int
     """The index in the batch. A slice with a higher number has later changes."""
     groups: CommittedEventGroups | None = None
-    """The groups that prepared XA transactions; then `extent` is the first of them. None: the slice has no groups."""
+    """If the slice is groups of events that prepared XA transactions: these groups. `extent` is the first of them. None
+    for any other slice.
+    """
     only: frozenset[TableName] | None = None
     """The tables whose rows are taken from the slice: they are at another place in the log than the task's other
     tables. None: all tables.

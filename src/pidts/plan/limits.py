@@ -36,7 +36,9 @@ class Limits:
     idle_entries: int = 10_000
     """After how many transactions of other tables the position moves, although the batch has nothing to apply."""
     idle_bytes: int = 8 << 20
-    """After how many bytes of other tables' log the position moves. Until then, the relay keeps this log."""
+    """After how many bytes of other tables' log the position moves, although the batch has nothing to apply. The relay
+    keeps this log until the position moves.
+    """
     one_origin: bool = False
     """Whether the task carries changes of several zones. If so, a batch has the changes of only one zone."""
     copy_bytes: int = 32 << 20

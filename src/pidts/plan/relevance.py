@@ -125,13 +125,13 @@ class JoinedTables:
         return relevance if len(tables) == len(relevance.tables) else replace(relevance, tables=tables)
 
     def late(self, lsn: Lsn) -> frozenset[TableName]:
-        """Returns the tables that join at this place or later: a change at this place does not belong to them."""
+        """Returns the tables that join at this place or later, so that no change at this place belongs to them."""
         if self._latest is None or lsn > self._latest:
             return frozenset()
         return frozenset(name for name, since in self._since.items() if lsn <= since)
 
     def has(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether the table had joined before this place: then a change at this place belongs to it."""
+        """Whether the table joined before this place, so that a change at this place belongs to it."""
         since = self._since.get(table)
         return since is None or lsn > since
 

@@ -34,7 +34,8 @@ class HeldTables:
     due: Lsn | None = None
     """The schema change that the tables wait for; None if they only have to catch up."""
     halted: bool = False
-    """Whether the target has refused the tables' next change in this run. Then they stay here until the run ends."""
+    """Whether the target has refused the tables' next change in this run. Such tables stay at `lsn` until the run ends.
+    """
     takes_along: bool = False
     """Whether released tables at later places wait for these tables, to continue together with them."""
     _texts: list[_Text] | None = field(default=None, init=False, compare=False, repr=False)
@@ -292,7 +293,7 @@ class PlanState:
         return HeldIndex.of(tuple(waiting for waiting in self.held if waiting.lsn != self.lsn))
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether the table joined before this place: then a change or statement at this place belongs to it."""
+        """Whether the table joined before this place, so that a change or statement at this place belongs to it."""
         state = self.copy.get(table)
         return state is None or state.since is None or lsn > state.since
 

@@ -357,7 +357,7 @@ def _note_change(
 
 
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
-    """Sorts by the key: then the target uses its index in one direction."""
+    """Sorts the rows by the key, so that the target goes through its index in one direction."""
     (batch,) = nets.combine_chunks().to_batches()
     if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # numpy sorts much faster than Arrow
         return batch.take(pa.array(np.argsort(batch.column(by[0]).to_numpy())))

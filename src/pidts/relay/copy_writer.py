@@ -94,7 +94,7 @@ class CopyWriter:
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str) -> CopyWriter:
-        """Takes the lock, cuts the copy back if that was requested, and cuts off incomplete writes."""
+        """Takes the writer's lock, cuts the copy back if that was requested, and cuts off incomplete writes."""
         folder = Folder.of(relay, source_id)
         try:
             make_folder(folder.path)
@@ -148,7 +148,7 @@ class CopyWriter:
         return True
 
     def close(self) -> None:
-        """Releases the lock."""
+        """Closes the files and releases the writer's lock."""
         self._close_files()
         self._lock.release()
 

@@ -204,7 +204,7 @@ class RelayReader:
             raise self._cut_back(to)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
-        """Whether the remaining segments have everything after `last`: the purged segments ended there."""
+        """Whether the purged segments had nothing after `last`, so that the remaining ones have everything after it."""
         try:
             found = self._index.segment_of(last)
         except Halted:
@@ -246,7 +246,7 @@ class RelayReader:
         return header.start if header is not None else lsn
 
     def start_of_segment(self, segment: int) -> Lsn | None:
-        """Returns the place before a segment's first entry; None if its index does not exist."""
+        """Returns the place before a segment's first entry; None if the segment has no index."""
         header = self._index.header(segment)
         return header.start if header is not None else None
 

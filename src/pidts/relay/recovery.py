@@ -64,7 +64,7 @@ class RelayState:
 
     @property
     def position(self) -> Position | None:
-        """Returns the place at which to continue in the current server's log; None if nothing of it is received yet."""
+        """Returns the place in the current server's log at which to continue; None if nothing of it has arrived yet."""
         return position_of(self.lsn, self.origin)
 
 

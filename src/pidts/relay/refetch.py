@@ -117,7 +117,7 @@ def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
 
 
 def note_repeated(folder: Folder, after: Lsn, to: Lsn) -> None:
-    """Notes that a task sends a part of the log again although the relay is intact: its events get `is_retry`."""
+    """Notes that a task sends the events of a part of the log again, with `is_retry`, although the relay is intact."""
     with needs_locked(folder):
         known = read_refetches(folder)
         _write(folder, Refetches(known.pending, _last_of_each_kind((*known.done, Refetch(after, to, _REPEATED)))))

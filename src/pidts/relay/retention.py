@@ -131,7 +131,7 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | 
 
 
 def _is_stored(folder: Folder, moved: StoredStructures) -> bool:
-    """Stores the structures. Returns False if the disk is full: then only the purge can make space for them."""
+    """Stores the structures; returns False if the disk is full: only a purge makes room for them."""
     try:
         store_structures(folder, moved)
     except OSError as error:

@@ -137,7 +137,7 @@ class RelayWriter:
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str, *, segment_bytes: int = 128 << 20) -> RelayWriter:
-        """Takes the lock, cuts off incomplete writes of the last writer, and continues from there."""
+        """Takes the writer's lock, cuts off incomplete writes of the last writer, and continues at that place."""
         folder = Folder.of(relay, source_id)
         try:
             make_folder(folder.path)
@@ -313,7 +313,7 @@ class RelayWriter:
             os.ftruncate(self._index, self._index_size)
 
     def close(self) -> None:
-        """Releases the lock without a sync."""
+        """Closes the files without a sync, and releases the writer's lock."""
         self._close_files()
         self._lock.release()
 

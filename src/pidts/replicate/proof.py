@@ -152,7 +152,7 @@ def known_gtids_before(
 def _log_file_there(
     source: SourceConfig, server: SourceState, known: LogFile | None, server_id: int | None
 ) -> LogFile | None:
-    """Returns the server's log file that has the name of a known file; None if it has none, or if this is not known."""
+    """Returns the server's log file with a known file's name; None if there is no such file, or it cannot be read."""
     if known is None or known.name not in dict(server.logs):
         return None
     head = event_at(source, Position(known.name, _FILE_HEAD), server_id)

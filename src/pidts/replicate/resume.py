@@ -94,7 +94,7 @@ class Resume:
     gtid_set: str | None = None
     """The GTIDs executed up to `start`; None if they are not known."""
     repeats: Lsn | None = None
-    """The place up to which the new part may repeat changes of the previous part; None if it repeats none."""
+    """The place up to which the new part may repeat changes of the previous part; None if no change is repeated."""
 
 
 @dataclass(frozen=True, slots=True)

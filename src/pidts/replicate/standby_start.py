@@ -66,8 +66,8 @@ class Known:
     all: Counter[Identity]
     awaited: Counter[Identity]
     """The transactions that were received after the sample's place in the source's log. The standby's log must have
-    them after the sample's place there: all transactions before that place are before the sample's place in the
-    source's log.
+    them after the sample's place in the standby's log: whatever is before this place is also before the sample's place
+    in the source's log.
     """
 
 

@@ -42,7 +42,7 @@ def bytes_as_label(data: bytes) -> str:
 
 
 def text_of(data: bytes, charset: str) -> str | None:
-    """Returns the text of these bytes in a charset; None if they are not a text in it, or if it is unknown.
+    """Returns the text of these bytes in a charset; None if the charset is unknown, or if the bytes are no text in it.
 
     If there are too few bytes for a character, zeros are put before them, as servers do.
     """

@@ -75,7 +75,7 @@ def binary_logs(connection: Session) -> list[tuple[str, int]]:
 def settled(connection: Session, server: ServerInfo) -> Position:
     """Returns a position; the next statement of the session sees all changes before it.
 
-    The position is the log's current end, or later.
+    The position is the end of the log when the call begins, or later.
 
     On MariaDB the function opens a read transaction whose snapshot is exactly at the position; the caller has to end
     it. MySQL without GTIDs does not show which changes are visible. There, a reader has to wait for row locks, see

@@ -16,7 +16,7 @@ _PASSING_ENGINES = frozenset({"MRG_MYISAM", "FEDERATED", "SPIDER", "CONNECT"})
 def table_effects(
     connection: Session, tables: Iterable[TableName], temporary: Collection[TableName] = ()
 ) -> dict[TableName, str]:
-    """Returns, for each table, why writing to it may change other tables; an empty text if it cannot do this.
+    """Returns, for each table, why a write to it may change other tables; an empty text if no write can.
 
     `temporary`: names that may belong to temporary tables of other sessions, which the catalog does not show. The
     answer is about the present: the table may have had other triggers before. The server does not allow triggers on its

@@ -55,10 +55,12 @@ _MANY = 80
 about twice the time of Spark's start.
 """
 _WHILE_SPARK_STARTS = 200_000
-"""While Spark starts, the driver reads at most this many rows at once: Spark waits until they are read."""
+"""While Spark starts, the driver reads at most this many rows at once. Spark cannot continue before they are read, even
+if it has started earlier.
+"""
 _MOST_PAUSE = 2.5
-"""The longest time, in seconds, for which a copy waits for its rate limit. Then it leaves the rows to a later copy,
-since batches wait meanwhile. Even without a rate limit, a copy may let batches wait for this long.
+"""The longest time, in seconds, for which a copy waits for its rate limit. After this time, it leaves the remaining
+rows to a later copy, since batches wait meanwhile. Even a copy without a rate limit may let batches wait for this long.
 """
 
 
@@ -251,7 +253,7 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         warm()
         keep_what_is_loaded()
         for _ in batches:
-            time.sleep(_LOOK_SECONDS)  # otherwise one process would run all of these tasks
+            time.sleep(_LOOK_SECONDS)  # without this pause, one process would run all of these tasks
         yield from ()
 
     return task

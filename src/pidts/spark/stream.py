@@ -434,10 +434,10 @@ class TaskStream:
             self._is_done.set()
 
     def _begins(self) -> bool:
-        """Whether a batch can begin. If it can, this method has taken the lock.
+        """Whether a batch can begin. If it can, this method has taken `_busy`, the lock that each batch holds.
 
-        The wait for the lock ends when the run is closed. Otherwise this wait would never end: the thread that closes
-        the run has the lock, and waits for Spark's thread, which may be the one that waits here.
+        The wait for the lock ends when the run is closed. Without this end, two threads could wait for each other: the
+        thread that closes the run has the lock, and waits for Spark's thread, which may wait for the lock here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:

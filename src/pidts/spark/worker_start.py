@@ -35,7 +35,8 @@ _RESUME = "from pidts.spark.worker_start import resume; resume()"
 def launcher(folder: Path, *, own: bool = False) -> Path:
     """Writes the program that Spark starts in place of Python, and returns its path.
 
-    `own`: PiDTS has started the session. Then no process needs pandas, and workers need the modules of PiDTS's jobs.
+    `own`: whether PiDTS has started the session. No process of such a session needs pandas, and its workers need the
+    modules of PiDTS's jobs.
 
     Many machines forbid running programs in their temporary folder (`noexec`). On such a machine, the path of Python
     itself is returned, and Spark starts as it does without this program.
@@ -112,7 +113,7 @@ def _load() -> None:
 
 
 def _awaited() -> str | int | None:
-    """Returns the socket's path or the port at which Spark waits for this process; None if it does not."""
+    """Returns the socket's path or the port at which Spark waits for this process; None if Spark does not wait."""
     path, port = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH"), os.environ.get("PYTHON_WORKER_FACTORY_PORT")
     return path or (int(port) if port else None)
 

@@ -23,7 +23,7 @@ CHANGED_TODO = (
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:
-    """Names the part of values that the server would cut off without an error; None if it would cut off nothing.
+    """Names the part of values that the server would cut off without an error; None if nothing is cut off.
 
     Values that the server refuses are not considered.
     """

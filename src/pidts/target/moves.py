@@ -50,7 +50,7 @@ class MoveRecord:
             self._put([(*place, one.key, one.member.schema, one.member.name, str(one.lsn)) for one in part])
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
-        """Removes keys of one shard. The statement names whole keys, so that it waits for no other rows."""
+        """Removes keys of one shard. The statement names whole keys, so that it locks only their rows."""
         ordered = sorted(keys)
         place = (task, source, target_table.schema, target_table.name)
         for first in range(0, len(ordered), _AT_ONCE):

@@ -64,7 +64,7 @@ class ServerSchema(Generic[S]):
         return self._known[table.name][1]
 
     def read_ahead(self, tables: Iterable[Table]) -> None:
-        """Does nothing: each table is read alone."""
+        """Does nothing: each table is read when a caller asks for it, by queries of its own."""
 
     def _knows(self, table: Table) -> bool:
         """Whether the target's unique keys are known for this structure of the table."""

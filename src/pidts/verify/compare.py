@@ -250,7 +250,10 @@ class _Comparison:
 
 
 def _shard(member: int, labels: Sequence[str]) -> str | None:
-    """Returns a shard's label by its number; None if no shard has it, empty if it is unknown or the only one."""
+    """Returns the label of the shard with this number; empty if the shard is unknown or the only one.
+
+    None for `NOBODY`: the row belongs to no shard.
+    """
     if member == NOBODY:
         return None
     return labels[member] if member >= 0 and len(labels) > 1 else ""

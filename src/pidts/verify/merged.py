@@ -135,7 +135,7 @@ class MergedSource:
             yield from self._in_turn(merged, span, rows)
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns a span's checksum; None if members are compared one by one: then the target has no such span."""
+        """Returns a span's checksum; None if members are compared one by one, so that a span has only one of them."""
         merged = self._merged(table)
         if not merged.is_side_by_side:
             return None

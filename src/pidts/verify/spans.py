@@ -148,7 +148,8 @@ class SpanComparison:
             if not len(keys):
                 return
             is_last = after is None or (end is not None and rank(table, after) >= end)
-            # Keys after this span are left to the next one: a key that is looked up twice might be counted twice.
+            # Keys after this span are looked up with the next span. If they were looked up here, too, they might be
+            # counted twice.
             keys = keys.cast(key_types(table))
             keys = upto(table, keys, span.upto) if is_last and span.upto is not None else keys
             yield self.matcher.lacking(keys, rows)

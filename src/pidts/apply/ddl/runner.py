@@ -301,7 +301,8 @@ class DdlRunner:
         return journal
 
     def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | ChangeEnd:
-        # This block may read a whole table. The checkpoint is not locked meanwhile: batches would wait for the lock.
+        # This block may read a whole table. So the checkpoint is locked only afterwards: batches would have to wait for
+        # it.
         with _about(change):
             rendered = change.first or change.own(lambda: self._render(session, change))
         journal = DdlJournal(
@@ -332,7 +333,10 @@ class DdlRunner:
 
     @contextmanager
     def _refusable(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> Iterator[None]:
-        """Notes a refusal of the first step if the tables look as before. Then other members need not wait."""
+        """Runs a step of the change in its block; notes if the target refuses the first step and nothing has changed.
+
+        Nothing has changed if the tables look as before. After this note, other members need not wait for this one.
+        """
         try:
             yield
         except Halted:

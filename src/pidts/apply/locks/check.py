@@ -233,7 +233,7 @@ def _may_insert(
 ) -> bool:
     """Whether the target may be asked to refuse the batch's new rows if it has their keys.
 
-    False if the target is known to have such a row: it would refuse the batch each time. A key that is set aside
+    False if the target is known to have one of these rows: it would refuse the batch each time. A key that is set aside
     (`found`) may have a row, since its changes are not written. But if the row differs only at a later event of the
     key, the events before that one are written.
     """

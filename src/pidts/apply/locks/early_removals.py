@@ -108,7 +108,7 @@ def note_removals(
     removals: Numbers,
     find_transactions: FindTransactions,
 ) -> None:
-    """Records, in the open transaction, that the rows which these events delete were not there."""
+    """Records, in the open transaction, that the target did not have the rows which these events delete."""
     keys = key_rows.events.keys.take(pa.array(key_rows.events.key[removals]))
     note_keys(
         session,

@@ -195,7 +195,8 @@ def _demand_own_task(session: TargetSession, task: str, source: str, epoch: int)
 def carried(lock: RowLock, after: Table) -> RowLock:
     """Returns the lock with the structure after a schema change.
 
-    If a column was added after the lock was made, the column keeps its first default: the rows have got this one.
+    A column that was added after the lock was made keeps the default with which it was added, since the existing rows
+    have got this value.
     """
     old, first = {column.name: column for column in lock.structure.columns}, set(lock.table.arrow.names)
     columns = (

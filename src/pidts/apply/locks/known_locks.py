@@ -92,7 +92,7 @@ class KnownLocks:
         return [self._class[one] for one in ids], {self._class[one.id]: one for one in locks}
 
     def locks_of(self, keys: pa.Table) -> list[str]:
-        """Returns the id of each key's lock, whatever the key's spelling; empty if it has none."""
+        """Returns, for each key, the id of its lock, whatever the key's spelling; empty for a key without a lock."""
         if not keys.num_rows or not self.any:
             return [""] * keys.num_rows
         ids = lock_ids(keys)

@@ -127,5 +127,5 @@ def own_name(task: str, key: str, removed: str = "") -> str:
 
 
 def row_digest(row: str | None) -> str:
-    """Returns the digest of a row's text; empty if there is none."""
+    """Returns the digest of a row's text for `own_name`; empty for None, which means any row."""
     return "" if row is None else sha256(row.encode()).hexdigest()

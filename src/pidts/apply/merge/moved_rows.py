@@ -335,8 +335,9 @@ class _Outcomes:
         """Returns entries of `EARLIER` for keys that a member has got, and that a member without an entry also has.
 
         If a key has no entry, the target has a row of the key only if a member had the key before. The row's key may
-        have another spelling. With `any_spelling` such a row counts, since the new row replaces it. Otherwise it does
-        not count: its own member may have given it the new spelling, and if not, the target refuses the new row.
+        have another spelling. With `any_spelling` such a row counts, since the new row replaces it. Without
+        `any_spelling` it does not count: its own member may have given it the new spelling, and if not, the target
+        refuses the new row.
         """
         got, gone, left = (np.zeros(self._key.max(initial=-1) + 1, np.bool_) for _ in range(3))
         got[self._key[self._got >= 0]] = True

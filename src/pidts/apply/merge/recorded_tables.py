@@ -122,9 +122,9 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, RecordedTable
 def _destination(
     session: TargetSession, rules: dict[tuple[str, str], Rules], task: str, source: str, name: TableName
 ) -> Destination | None:
-    """Returns the target of a table under the rules that are recorded for its source; None if it has no target.
+    """Returns the target of a table under the rules that are recorded for its source; None if they give it no target.
 
-    `rules` has the rules of each source that was asked for before.
+    `rules` keeps the rules that earlier calls have read: those of a source are read once.
     """
     if (task, source) not in rules:
         text = session.meta.notes.read(task, SourceTablesKey(source), RULES)

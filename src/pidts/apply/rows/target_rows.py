@@ -76,7 +76,7 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
 
 
 def _has_others(at: Numbers, rows: int) -> bool:
-    """Whether some of the rows that were read belong to no key; `rows` is their number."""
+    """Whether rows were read that belong to none of the keys. `rows` is the number of rows that were read."""
     matched = np.zeros(rows, np.bool_)
     matched[at[at >= 0]] = True
     return not matched.all()

@@ -194,7 +194,7 @@ class VersionGuard:
         for event in np.nonzero((kind == TOMBSTONE) & ~starts)[0]:
             starts[event] = self._is_after_tombstone(int(event))
         applied = _counted(starts, self._first, self._key) > 0
-        # After a DELETE, a version may go back. The loop over single rows would decide the same there.
+        # A version that goes back after a DELETE is no reason to decide one by one: the result would be the same.
         back = np.zeros(len(self._key), np.bool_)
         back[1:] = ~self._first[1:] & (self._rank[1:] < self._rank[:-1]) & ~self._deletes[:-1]
         for key in np.unique(self._key[back & applied]):

@@ -10,9 +10,9 @@ Crash points of `finish`: each statement may be run again, and the target is ask
 DDL is part of a transaction, all statements are in one transaction. Its last step before the COMMIT locks the
 checkpoints' rows and checks the epoch. A run that another run has replaced ends with `Fenced` before it can commit. A
 batch of the next run locks checkpoints first and then the table. So one of the two may get a deadlock error, and tries
-again. Elsewhere, a second run waits for the table's lock until the first one ends. Some statements only do what the
-server would later do by itself (`RenderedChange.later`). They are run at most once: if a run ends before them, the
-server does their work.
+again. Where DDL is not part of a transaction, each table has a lock for these statements, and a second run waits for it
+until the first one ends. Some statements only do what the server would later do by itself (`RenderedChange.later`).
+They are run at most once: if a run ends before them, the server does their work.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 chunks are read after it. So a run that begins after a crash reaches the change first, and empties the table again.
@@ -97,7 +97,7 @@ class FinishThreads:
         return not any(thread.is_alive() for thread in self._threads)
 
     def begin_no_more(self) -> None:
-        """Lets no thread begin another table: it would run during the next attempt."""
+        """Keeps the threads from beginning further tables, whose statements would run during the next attempt."""
         self._begins_no_more = True
 
     def _work(self) -> None:

@@ -70,7 +70,7 @@ class RequestedChunk:
 
     request: ChunkRequest
     batch: int
-    """The number of the last batch that was committed on the target: it asks for the chunk."""
+    """The number of the batch that asks for the chunk. It is the last batch that was committed on the target."""
     limit: int
     """How many rows the chunk is expected to have. At most this many of the target's keys are checked."""
     range: Range | None = None

@@ -201,7 +201,7 @@ class ShardGroups:
             return decision
 
     def still(self, waits: ChangeWaits) -> ChangeWaits | None:
-        """Returns what a change waits for now; None if it may be tried again. Only `arrive` lets it continue."""
+        """Returns what a change waits for now; None if the change may be tried again, by another call of `arrive`."""
         with self._moved:
             arrival = waits.arrival
             if arrival is None:
@@ -482,7 +482,7 @@ class ShardGroups:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds the lock during an event, and forgets the decisions from before the event."""
+        """Holds the lock of all groups while an event changes a group, and forgets the decisions before the event."""
         with self._moved:
             self._examined = {}
             yield

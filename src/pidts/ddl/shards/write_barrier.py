@@ -64,7 +64,7 @@ class WriteBarrier:
 
     @contextmanager
     def quiet(self, source: str) -> Iterator[None]:
-        """Marks the time between two batches of the part: none is under way, and the next one is not planned yet."""
+        """Marks the time between two batches of the part: the first has ended, and the second is not planned yet."""
         with self._moved:
             self._quiet.add(source)
             self._moved.notify_all()

@@ -78,7 +78,7 @@ class Settlement:
     def _was_changed(self, name: TableName, chunk: StagedChunk, touched: Touched) -> bool:
         """Whether the part of the window in this batch may change rows after they were read.
 
-        False if this batch has the whole window: then it reduces the rows together with their changes.
+        False if this batch has the whole window: the batch then reduces the rows together with all their changes.
         """
         is_whole = chunk.low is None or self.begin <= chunk.low
         return not is_whole and touched(name, self.begin, chunk.high)

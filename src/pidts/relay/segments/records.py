@@ -51,7 +51,7 @@ class IndexFiles:
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
         """For each segment, the Lsns of all of its last entries, each with the place of the next entry."""
         self._listing: tuple[int, list[int]] | None = None
-        """The time of the folder's last change, and its segments since then."""
+        """The time of the folder's last change, and the segments that it has had since that change."""
 
     def forget(self) -> None:
         """Clears the caches, since the files may have changed."""

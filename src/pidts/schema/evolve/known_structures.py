@@ -379,8 +379,8 @@ def refined(logged: Table, known: Table | None) -> Table:
     """Returns the structure that the log contains before rows (FULL metadata), completed from the recorded structure.
 
     The log lacks unique keys, defaults and generated columns. The log calls MariaDB's UUID and INET types BINARY, and
-    MariaDB's JSON type text. If the recorded structure contradicts the log, it is from another time. Then only the UUID
-    and INET types are taken from it.
+    MariaDB's JSON type text. A recorded structure that contradicts the log is from another time. Only its UUID and INET
+    types are used.
     """
     if known is None:
         return logged

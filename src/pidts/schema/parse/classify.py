@@ -335,7 +335,7 @@ def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[Tabl
 
 
 def ignored_reason(cursor: TokenCursor) -> str | None:
-    """Returns why replication can ignore the statement; None if it must not ignore it."""
+    """Returns why replication can ignore the statement; None if the statement must not be ignored."""
     first = cursor.peek().word
     if first == "ANALYZE" and cursor.peek(1).word not in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
         return None

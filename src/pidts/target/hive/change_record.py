@@ -124,7 +124,7 @@ class ChangeRecord:
     def unrecorded(self) -> Iterator[Path]:
         """Yields the files of interrupted transactions.
 
-        The database is locked until the caller has got the last file: nobody writes a waiting file meanwhile.
+        The database is locked until the caller has got the last file, so that nobody writes a waiting file meanwhile.
         """
         folder = waiting_folder(self._connection)
         with mapped():

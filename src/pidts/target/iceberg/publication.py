@@ -135,5 +135,5 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
             else:
                 if problem != entry.problem:
                     _log.warning("a table is not published", table=str(name), place=place, why=problem)
-                # An entry without a former state gets no next state either: by its answer, the server does not have it.
+                # A table that the server did not have before (no `metadata`) is not there after this answer either.
                 record.put(place, name, replace(entry, next=entry.next if entry.metadata else "", problem=problem))

@@ -133,7 +133,7 @@ class ServerRecord:
     def needed(self, folder: str) -> tuple[set[str], set[int]] | None:
         """Returns the metadata files of a table that a server may name, and their snapshots' sequence numbers.
 
-        Returns None if one of these files cannot be read: then the files that it needs are not known.
+        Returns None if one of these files cannot be read, so that the snapshots in it are not known.
         """
         locations = {each for each in self._named(f"{folder}/") if each.startswith(f"{folder}/")}
         try:

@@ -137,7 +137,7 @@ class IcebergSession(CatalogConnection):
         yield from self._with_columns(table).portions(table)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - the interface has it
-        """Returns the keys unchanged: in files, texts are equal only if their bytes are."""
+        """Returns the keys unchanged: texts in files have no collation, and are equal only if their bytes are."""
         return keys
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - the interface has it

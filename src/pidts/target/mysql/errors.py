@@ -84,7 +84,7 @@ _BUSY = frozenset(
         1041,
         1047,  # a Galera node that is not ready
         1135,
-        1180,  # COMMIT failed inside the server: its outcome is read under the lock
+        1180,  # COMMIT failed inside the server: the next attempt locks the checkpoint, and reads the outcome from it
         1205,
         1206,
         1213,

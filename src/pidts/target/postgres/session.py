@@ -54,7 +54,7 @@ class PostgresSession(PostgresConnection):
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
         super().commit()
-        if self._has_changed:  # other sessions may have read the former structure
+        if self._has_changed:  # all sessions make their statements again, for the new structure
             self._changes.count += 1
             self._has_changed = False
         self.meta.tombstones.prune()
