@@ -42,7 +42,9 @@ class Limits:
     one_origin: bool = False
     """Whether the task carries changes of several zones. If so, a batch has the changes of only one zone."""
     copy_bytes: int = 32 << 20
-    """A batch with more log than this writes no staged rows: it would have to reduce them with their whole window."""
+    """A batch with more bytes of log than this writes no staged rows, since it would have to reduce them together with
+    all changes of their window.
+    """
 
     @property
     def joined(self) -> tuple[int, int]:

@@ -34,12 +34,12 @@ class UnappliedSearch:
         self._searches: dict[frozenset[TableName], _Search] = {}
 
     def first(self, state: PlanState, log: Log, received: Lsn, waiting: Collection[TableName] = ()) -> LogEntry | None:
-        """Returns the first entry with changes that the target lacks; None if it lacks none.
+        """Returns the first entry with changes that the target lacks; None if the target has all changes.
 
         The search begins where the previous search with these `waiting` tables has ended, and goes at least to
         `received`. Changes that concern only `waiting` tables do not count. One call reads only a part of a long log.
-        Then it returns the first entry that it has not examined: the target may lack it, and the next call continues
-        there.
+        If it has read its part and found nothing, it returns the first entry after this part, which the target may
+        lack. The next call with these tables begins at this entry.
         """
         names = frozenset(waiting)
         search = self._searches.pop(names, None) or _Search(self._relevance_of, names)

@@ -1,7 +1,7 @@
 """Compares all tables of a task, one after the other, while programs write to both sides.
 
-The comparison saves its progress whenever it is known of each row that was read whether it is equal or different
-(`pidts.verify.memory`). So a comparison that continues from there compares each later row, and no row twice.
+The comparison saves its progress (`pidts.verify.memory`) when all rows that were read are known to be equal or known to
+differ. So a comparison that continues from the saved progress compares each later row, and no row twice.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
 The rows are read under the lock of the worker's checkpoint, and are locked themselves. So the rows that were compared
 are the rows that are overwritten. Another writer may insert a row after the comparison. Most targets overwrite such a
-row. A target that compares rows while it writes them refuses it; then the row is read, and found to differ.
+row. A target that compares rows while it writes them refuses the change; then the row is read, and found to differ.
 
 Rows are not compared where the task itself may be the reason for a difference:
 

@@ -120,8 +120,8 @@ def write_published(rows: pa.Table, file: str) -> None:
 def write_visible(rows: pa.Table, folder: str, name: str) -> None:
     """Writes a file into a folder in which readers look for files. They see the whole file or nothing.
 
-    In an object store, an object appears as a whole. On this machine, the file first has a name that readers ignore. If
-    the file is already there, it has the same rows, and readers may be reading it: they continue with it.
+    In an object store, an object appears as a whole. On this machine, the file first has a name that readers ignore. A
+    file that is already there has the same rows. Readers that are reading it continue with it.
     """
     if not is_local(folder):
         data = _parquet(rows)

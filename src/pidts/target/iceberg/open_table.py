@@ -384,7 +384,7 @@ class OpenTable:
     def _whole(self, table: Table, rows: pa.Table, old: pa.Table | None) -> pa.Table:
         """Returns rows with all columns.
 
-        If the writer does not name a column, it keeps its value or gets its default.
+        A column that the writer does not name keeps its value or gets its default.
         """
         given = self._encoded(table, rows)
         columns, fields = [], []
