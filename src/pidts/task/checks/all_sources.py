@@ -29,8 +29,9 @@ _OF_TASK = frozenset({"owners", "relay_directory", "relay_server", "rules", "tar
 def check_all_sources(parts: Sequence[TaskConfig], *, step: Callable[[str], None] = lambda _: None) -> list[Finding]:
     """Returns the findings of every check. `step` receives a text about what is being checked.
 
-    In a task with several sources, a finding that all of them have is returned once, and says "all sources" unless it
-    concerns the task or its target. Any other finding names its source. Raises `ServerDown` if a connection is lost.
+    In a task with several sources, a finding names its source. If all sources have the same finding, it is returned
+    once: it says "all sources", or names none if it is about the task or its target. Raises `ServerDown` if a
+    connection is lost.
     """
     seen: dict[str, Collection[TableName]] = {}
     found = _requirements(parts, {}, seen, step)

@@ -5,9 +5,9 @@ program changes a row on A twice. Task `ab` carries the first value to B, and ta
 overwrites the second value. Writes on B are lost in the same way.
 
 The records on this task's source show such a task. Every task keeps its checkpoint, its tables and its routes in a meta
-schema on the server that it writes to. There it also records the identity of the server that it reads. If another task
-writes to this task's source and reads this task's target, the routes of both tasks show the tables whose changes go in
-a circle. If this task's account may not read that meta schema, the other task is not found.
+schema on the server that it writes to. There it also records the identity of the server that it reads. Suppose that
+another task writes to this task's source and reads this task's target. Then the routes of both tasks show the tables
+whose changes go in a circle. If this task's account may not read that meta schema, the other task is not found.
 
 A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
 source: the task from B to C records on C that it also carries tables of A. It knows this if the task from A to B began

@@ -104,7 +104,6 @@ def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
 
 
 def _answers(addresses: str) -> bool:
-    """Whether a connection can be made to one of the addresses."""
     for address in addresses.split(","):
         host, _, port = address.removeprefix("thrift://").rpartition(":")
         with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS):

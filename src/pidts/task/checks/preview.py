@@ -216,7 +216,6 @@ class _Previewer:
         return tuple(sorted(map(str, others)))
 
     def _shards_beside(self, name: TableName) -> Sequence[Shard]:
-        """Returns all shards of the table's target table."""
         there = self._target_names.get(name)
         return self._merged_shards.get(there, ()) if there is not None else ()
 

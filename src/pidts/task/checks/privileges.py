@@ -152,7 +152,6 @@ def _meant(schema: str, others: Sequence[str]) -> str:
 
 
 def _reads_schema(allow: AllowList, schema: str) -> bool:
-    """Whether the patterns of the task select this schema."""
     selected = not allow.do_tables or any(_fits(pattern, schema, allow) for pattern, _ in allow.do_tables)
     return selected and allow.takes_schema(schema)
 

@@ -81,8 +81,6 @@ def shard_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The shards of one target table."""
-
     target_name: TableName
     members: Sequence[Shard]
     counted: Sequence[KeyRange]
@@ -301,8 +299,8 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
     """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
 
     A task in pessimistic mode may have such shards if it ran in optimistic mode before. Their rows fit, so the start is
-    not refused. But the next schema change of the other shards does not wait for such shards (`pidts.shards.decide`),
-    and in pessimistic mode an operator would expect that it does. So they are reported.
+    not refused. But the next schema change of the other shards does not wait for such shards (`pidts.shards.decide`).
+    In pessimistic mode, an operator would expect that it waits. So they are reported.
 
     If an operator has let a change run without a shard (`pidts ddl unlock`), the other shards do wait for it. So this
     shard is not reported. The compared structures are those at the checkpoints on the target, not the current ones.

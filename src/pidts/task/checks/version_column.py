@@ -27,9 +27,13 @@ def version_column_findings(
 ) -> list[Finding]:
     """Returns findings about the version column.
 
-    The check fails if no table has a column of this name that can be a version column, or if the log may lack the
-    column's former values. At the first start, it also fails if the column of a table has an unfit type. A table
-    without the column passes, and its finding contains the SQL that adds the column.
+    The check fails in these cases:
+
+    - No table has a column of this name that can be a version column.
+    - The log may lack the column's former values.
+    - At the first start: the column of a table has an unfit type.
+
+    A table without the column passes, and its finding contains the SQL that adds the column.
     """
     name = config.version_column
     locks = config.on_divergence is OnDivergence.LOCK

@@ -96,7 +96,7 @@ def topology_findings(
 
 
 def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask) -> list[Finding]:
-    """Returns the findings because of which this task and the opposite task `writer` must not run together."""
+    """Returns findings that forbid this task to run together with the opposite task `writer`."""
     found = []
     if writer.zone == config.zone:
         what = f"task {writer.task} reads another server that is also named zone {writer.zone}"

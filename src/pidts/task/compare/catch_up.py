@@ -30,7 +30,7 @@ from pidts.task.operate.presence import is_received_here, sees_run
 from pidts.verify import NotCaughtUp
 
 _PATIENCE = 20.0
-"""If a checkpoint has not moved for this number of seconds, the comparison does not wait for it any more."""
+"""If a checkpoint has not moved for this number of seconds, the comparison no longer waits for it."""
 _IMPATIENCE = 1.0
 """The limit in seconds for later waits, after one wait has ended at the limit `_PATIENCE`."""
 UNSEEN_SECONDS = 3.0

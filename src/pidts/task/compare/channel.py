@@ -7,9 +7,9 @@ change between them has no record. A table that was created or emptied within th
 other table, rows without a record are only counted, not compared.
 
 Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
-any target. It waits until the datacenter has the log up to the place at which the source was read, and uses the records
-that were written meanwhile. These records, too, are read only once, in their order. If a schema change is among them,
-the comparison begins anew.
+any target. It waits until the datacenter has the log up to the place at which the source was read. Then it uses the
+records that were written meanwhile. These records, too, are read only once, in their order. If a schema change is among
+them, the comparison begins anew.
 
 Memory is bounded: it has only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore`.
 """
@@ -458,7 +458,6 @@ class _NumberCheck:
         self.last, self._tid = id_, tid
 
     def report(self, name: TableName) -> TableReport:
-        """Returns the report about missing and wrong numbers of the records."""
         note = f"{self._count:,} records" + (f", from {self.last:,} to {self._upto:,}" if self._count else "")
         if self._given_from is None:
             note += "; whether numbers are left out is not known: an earlier version of PiDTS has begun the channel"

@@ -212,7 +212,6 @@ def _is_plain_text(table: Table, name: str) -> bool:
 
 
 def _is_mapped(merged: MergedTable) -> bool:
-    """Whether a column mapping changes keys of these tables."""
     return any(
         isinstance(one, SourceTable)
         and (mapping := mapping_of(one.rules.mappings, one.name)) is not None

@@ -225,7 +225,6 @@ def _counted(
 
 
 def _product(target: TargetSession) -> str:
-    """Returns `mariadb`, `mysql`, `tidb` or `postgresql`."""
     if isinstance(target, MySqlSession):
         return "tidb" if target.server.tidb else "mariadb" if target.server.dialect.mariadb else "mysql"
     return "postgresql"

@@ -55,7 +55,6 @@ def demand_unchanged(part: TaskConfig, place: str, todo: str) -> None:
 
 
 def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transaction | None:
-    """Returns the first transaction after a place in the log that has changed the task's tables."""
     wanted = LogSelection(part.allow, dialect, statements=True)
     side_effects = SideEffects(part.allow, dialect, lambda: closing(connect(part.source.server)))
     classifier = TransactionClassifier(part.allow, dialect, side_effects=side_effects)

@@ -8,8 +8,8 @@ These are the crash points, with the state at each. The record is a row of the t
    The values are recorded before the variables are changed, and are never overwritten with those of a source that is
    already read-only. The same command continues. `--undo` restores the former values.
 3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
-   changed since: the ends of the logs are the same, so no source was written to, and the epochs of the checkpoints are
-   the same, so no run began. After an undo, the comparison begins anew.
+   changed since. It knows this from the ends of the logs (no source was written to) and the epochs of the checkpoints
+   (no run began). After an undo, the comparison begins anew.
 4. While counters are set: as at 2. Counters only increase, and each counter is checked again. The record names a new
    sequence before it is created, so `--undo` finds it.
 5. While foreign keys, checks and keys are created: the record names each before it is created, so `--undo` finds all of
@@ -24,9 +24,9 @@ These are the crash points, with the state at each. The record is a row of the t
    automatic timestamps are created: as at 6. The record names each timestamp before it is created, so `--undo` finds
    it. These steps come after the claim, since they would change rows that a run writes, or block its statements.
 9. *Done* is recorded, together with the end of the target's own log and the structures of the target's tables at that
-   place. Only then does the command tell the user to switch. So no write of the application is before that place in the
-   log, and the way back can read the application's first write, whatever schema changes come later. A second command
-   changes nothing and prints the same text.
+   place. Only then does the command tell the user to switch. So all writes of the application are after that place in
+   the log. The way back can read them all, whatever schema changes come later. A second command changes nothing and
+   prints the same text.
 
 After an error or Ctrl-C between 1 and 6, the command undoes what it has done: the source is writable again, and the
 task, which was not stopped, goes on.
@@ -42,8 +42,8 @@ An undo has these crash points:
 Two commands may run at the same time, on two machines. Usually a named lock prevents this (`operate/presence.py`), but
 it may be unavailable, or lost with its connection. So the record contains the name of the command that saved it last. A
 command saves a step only if the record is still the one that it saved before. A command that finds another record ends
-with `cutover-taken`: it neither continues nor undoes anything. Otherwise an undo could make the source writable just
-before *stopping* is recorded, programs could write to the source, and the cutover would still end as done.
+with `cutover-taken`: it neither continues nor undoes anything. Without this rule, an undo could make the source
+writable just before *stopping* is recorded. Programs could write to the source, and the cutover would end as done.
 
 The source and the constraints are not part of the record. So a command reads the record once more at these moments:
 
@@ -51,8 +51,8 @@ The source and the constraints are not part of the record. So a command reads th
 - after a cutover has changed them;
 - before a cutover gives a table a definition that no undo takes back.
 
-Without named locks, a command that is slow between reading and changing may still drop a constraint of the other
-command, or make the source writable. The other command checks the source again before it records *done*.
+Without named locks, a gap remains: a command that is slow between reading and changing may drop a constraint of the
+other command, or make the source writable. The other command checks the source again before it records *done*.
 """
 
 from __future__ import annotations
@@ -348,7 +348,6 @@ class CutoverRun:
         self._own.save(None)
 
     def _leave(self, text: str) -> None:
-        """Shows a text about a server that an undo leaves read-only; does nothing if the text is empty."""
         if text:
             self.leaves_read_only = True
             self._say(text)
@@ -414,7 +413,6 @@ class CutoverRun:
         return self._own.take(replace(record or Cutover(began_at=time.time()), servers=servers))
 
     def _demand_same_server(self, part: TaskConfig, source: Session, todo: str) -> None:
-        """Raises if the source's server is not the one that the cutover has recorded."""
         record, source_id = self._own.current, part.source.source_id
         recorded = record.servers.get(source_id) if record is not None else None
         found = source_server.server_of(part.source.server, source)
@@ -567,8 +565,7 @@ class CutoverRun:
         return log_ends
 
     def _demand_no_locked_row(self) -> None:
-        """Raises if a row was set aside since the first step. The target lacks its held changes."""
-        for part in self._parts:
+        for part in self._parts:  # the target lacks the changes that locked rows hold
             locked = self._target.meta.row_locks.recorded(self._name, part.source.source_id)
             if locked:
                 what = "; ".join(locked_text(table, rows) for table, rows in sorted(locked.items()))
@@ -597,7 +594,6 @@ class CutoverRun:
         return list(dict.fromkeys(found))
 
     def _end_runs(self) -> None:
-        """Claims the task, so that no run can write any more."""
         for part in self._parts:
             if rows := self._checkpoints(part):
                 claim_workers(self._target, self._name, part.source.source_id, len(rows), rows[0])

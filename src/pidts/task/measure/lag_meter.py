@@ -1,8 +1,8 @@
 """Measures the lag of one source, from the ring buffer of arrivals in the relay.
 
 The lag of a transaction begins with its commit on the source and ends when the target has it. The ring has the time
-when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring does not
-have the transaction (it came before the ring began, or was overwritten), the event's own time counts, which may be a
+when the transaction came into the relay, and the time of its commit, both by this machine's clock. The ring may lack
+the transaction: it came before the ring began, or was overwritten. Then the event's own time counts, which may be a
 second early.
 """
 

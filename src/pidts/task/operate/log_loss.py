@@ -153,7 +153,6 @@ class _Logs:
 
     @property
     def first(self) -> Position:
-        """The position at which the source's log begins."""
         return Position(self.files[0], _FILE_HEAD)
 
     def wrote(self, origin: Origin) -> bool:

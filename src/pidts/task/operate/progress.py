@@ -156,7 +156,7 @@ class Progress:
     is_notice: bool = False
     """Whether the message reports an event instead of a lasting state."""
     cause: PidtsError | None = None
-    """The error because of which the run is paused; None if it is not paused by an error."""
+    """The error that has paused the run; None if no error has."""
     refetched: int = 0
     """The number of damaged parts of the relay that this run has fetched again from the source."""
 

@@ -80,8 +80,6 @@ class _OpenAlert:
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    """A document that is being delivered, and its conditions."""
-
     document: Mapping[str, Any]
     keys: tuple[AlertKey, ...] = ()
 
@@ -240,7 +238,6 @@ class Alerts:
         return max(0.01, max(self._not_before, 0.0 if self._documents else self._bundle_at) - now)
 
     def _next(self, now: float) -> _Delivery | None:
-        """Returns the document that is due now; None if no document is due."""
         if now < self._not_before:
             return None
         if self._documents:

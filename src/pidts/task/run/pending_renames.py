@@ -104,7 +104,6 @@ def removed_by(pending: Pending, names: Collection[TableName]) -> set[TableName]
 
 
 def _pairs(statement: RenameTable | AlterTable) -> Sequence[tuple[TableName, TableName]]:
-    """Returns the old and new names of the tables that a statement renames."""
     if isinstance(statement, RenameTable):
         return statement.pairs
     return [(statement.table, action.name) for action in statement.actions if isinstance(action, RenameTo)]

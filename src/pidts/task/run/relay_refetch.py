@@ -1,9 +1,9 @@
 """Repairs a damaged relay: the source sends the log again from the damaged place on, once for each place.
 
-A task finds the damage when it reads entries (one is missing or out of order) or when it decodes events (their bytes
-differ from the source's). At that time everything before the damage is applied, and nothing after it. The relay is cut
-back to the last sound entry, and the source sends its log from there. If the same place is damaged again, the disk or
-the memory is probably faulty, and a person has to check them.
+A task finds the damage in one of two ways. It reads entries, and one is missing or out of order. Or it decodes events,
+and their bytes differ from the source's. At that time everything before the damage is applied, and nothing after it.
+The relay is cut back to the last sound entry, and the source sends its log from there. If the same place is damaged
+again, the disk or the memory is probably faulty, and a person has to check them.
 
 If the source cannot send the log again, the relay is not cut. The source cannot if it has purged the log. Neither can
 another server that has replaced the source: in its log, the same changes have other positions.

@@ -326,7 +326,6 @@ class _LogLines(io.TextIOBase):
     """
 
     def write(self, text: str) -> int:
-        """Writes a line, or a part of one."""
         try:
             os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
         except OSError as error:

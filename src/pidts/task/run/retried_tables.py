@@ -8,9 +8,9 @@ count:
     12:00  the run is restarted, and t is tried again: the lag is three hours, and an alert about the lag is sent
     12:00  t is halted again; the alert about the halt waits for the next document
 
-So a table that is tried again still counts as a waiting table, until it has applied all log that the relay contained
-when the retry began. The record outlives attempts, since an attempt may end before the table has caught up, for example
-because another table was halted.
+So a table that is tried again still counts as a waiting table at first. When it has applied all log that the relay had
+at the beginning of the retry, it counts like other tables. The record outlives attempts: an attempt may end before the
+table has caught up, for example because another table was halted.
 """
 
 from __future__ import annotations

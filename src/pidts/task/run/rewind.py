@@ -12,8 +12,8 @@ Two simpler ways do not work:
 - Writing the source's present rows at once, as a repair does. If the task has not applied all of the log yet, the next
   batches would write older values over these rows.
 
-A copy does not have these limits. The batch that writes the rows contains all of the log up to the reading of these
-rows, so no reader of the target sees an older value after a newer one:
+A copy does not have these limits. The batch that writes the rows also contains all log up to the reading of the rows.
+So no reader of the target sees an older value after a newer one:
 
     the target has 4, the source has 7, the log has 5, 6, 7        read: 7        one batch writes 7, not 5 or 6
 

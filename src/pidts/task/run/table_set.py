@@ -5,13 +5,13 @@ the copy's state in every worker's checkpoint. The transaction first locks the c
 run that another run has replaced changes nothing.
 
 **A table joins** if the rules select it, the source has it, and its structure is not recorded. There is one exception:
-if the log after the checkpoint creates the table, or makes it by renaming a table of the task, the task gets the table
-from the log. The structure of a joining table is read at a place `since` (see `read_structures`). The task ignores the
-table's changes up to `since`, carries all later ones, and copies the table's rows. If an unrecorded table takes the
+the log after the checkpoint may create the table, or make it by renaming a table of the task. Then the task gets the
+table from the log. The structure of a joining table is read at a place `since` (see `read_structures`). The task
+ignores the table's changes up to `since`, carries all later ones, and copies its rows. If an unrecorded table takes the
 name of a recorded table, the table with this name joins anew. Between zones, a table with rows on the target does not
 join: a copy would overwrite or remove these rows.
 
-**A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
+**A table leaves** when the rules no longer select it. Its structure is removed from the record, and its later
 changes are left out. So when the rules select it again, it is copied. If it then has rows on the target, it is refused,
 unless `resync` names the table.
 
@@ -27,20 +27,20 @@ these cases, the table joins anew after the skipped log:
   whatever statement comes later.
 
 Otherwise the table stays before its next schema change (`SchemaChangesAhead`). Its changes up to this schema change are
-skipped (`CopyState.since`), the schema change is run like any other, and the rows are copied when the table has caught
+skipped (`CopyState.since`). The schema change is run like any other, and the rows are copied when the table has caught
 up. If the table joined anew, its schema change would also be skipped, and the target's table would keep its former
 columns and keys.
 
 In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next schema
 change, or up to the present end of the log, are skipped. If a statement that is not in the log has altered the table,
-the task refuses to copy it again (`check`), since the table would halt again.
+the task refuses the copy (`check`): the table would halt again.
 
 Crash points:
 
 1. Before the missing tables are created on the target: nothing has changed.
 2. After the tables are created, before the COMMIT: the tables exist, are empty, and fit; the next start does all of
-   this again. If a table was changed on the source meanwhile, the target's table may not fit any more. Then the start
-   is refused until somebody drops the empty table.
+   this again. If a table was changed on the source meanwhile, the target's table may no longer fit. Then the start is
+   refused until somebody drops the empty table.
 3. After the COMMIT: the tables are recorded, and are copied like any others.
 4. When a new position is taken, the order is: check whether the tables fit; claim the task; empty the relay if it
    cannot continue; read the structures after the relay's new beginning; COMMIT. Between the emptying and the COMMIT,

@@ -315,11 +315,12 @@ class Tracker:
     def _lag(self, *, caught_up: bool) -> float | None:
         """Returns the lag in seconds; None if it is not known.
 
-        The lag is not known in two cases:
+        The lag is not known in these cases:
 
         - A copy is not done, and this run has committed no batch: the target lacks rows of any age.
         - The target has the whole relay, but the replicator has not been connected to the source yet: the source may
           have changes of any age.
+        - The target lacks changes, and it is known neither since when nor when it last had all changes.
 
         If the target has the whole relay, but log is no longer received, the lag counts from the moment when this
         began: the source may have had changes since. If the target lacks changes, the lag counts from the oldest change
@@ -337,7 +338,6 @@ class Tracker:
         return max(self._delay, self._now() - since) if since else None
 
     def _changed(self, window: float) -> tuple[TableChanges, ...]:
-        """Returns the changes of each target table, sorted by rows per second."""
         lately: Counter[str] = Counter()
         for interval in self._recent:
             lately.update(interval.by_table)

@@ -171,8 +171,7 @@ def remade_table(
 def special_part(part: TaskConfig, found: UncarriedObject, target: TargetSession) -> RemadeTable | None:
     """Returns the FULLTEXT key, SPATIAL key or partitions, with the target's names; None for other objects.
 
-    Also returns None if the text of the object was not read, if the target has no such table, or if it cannot have such
-    objects.
+    Also returns None if the object's text was not read, or if the target lacks the table or cannot have such an object.
     """
     if found.table_name is None or not found.definition or not isinstance(target, MySqlSession):
         return None

@@ -118,7 +118,7 @@ class OwnerMove:
         self._undo(self._claim(there))
 
     def _last(self) -> RangeOwner | None:
-        """Returns the record of the first zone, which decides; None if there is none yet."""
+        """Returns the record of the first zone, which decides. If it has none, returns the latest of the others."""
         found = [self._read(zone) for zone in self._zones]
         return found[0] or max((one for one in found if one is not None), key=lambda one: one.number, default=None)
 

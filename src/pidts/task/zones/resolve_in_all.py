@@ -225,7 +225,6 @@ class ResolveInAll:
         return sorted({one.target for one in self.tasks}, key=lambda zone: (zone == self.named.target, zone))
 
     def _locks(self, session: TargetSession, task: TaskIntoZone, ids: Collection[str]) -> list[RowLock]:
-        """Returns the locks of these ids that a task has."""
         known = session.meta.row_locks.recorded(task.name, task.source)
         record, place = session.meta.row_locks, (task.name, task.source, self.table)
         return record.some(*place, ids) if self.table in known else []

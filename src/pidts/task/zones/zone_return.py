@@ -19,8 +19,8 @@ with `--discard-unsent`.
    (`removes_extra_rows`).
 2. Remove the checkpoints of the tasks out of the zone, each on its target. A run of such a task commits nothing any
    more.
-3. Remove the checkpoints of the tasks into the zone. Then empty the relays, on this machine, of the tasks into and out
-   of the zone, even if an earlier, killed run of the command has removed their checkpoints.
+3. Remove the checkpoints of the tasks into the zone. Then empty the relays, on this machine, of all tasks into and out
+   of the zone. An earlier, killed run of the command may have removed checkpoints and left these relays.
 4. Record in the zone that the seed's task may find rows there.
 5. The seed's task begins, and copies. Its rows have the seed's mark, so they are not carried back.
 6. Count the changes of programs after the recorded end.

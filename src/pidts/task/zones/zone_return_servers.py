@@ -213,9 +213,9 @@ class ReturningZone:
     def forget_relays(self, tasks: Sequence[RecordedTask]) -> None:
         """Empties this machine's relays of these tasks, and of each direction of the zone that the file can have.
 
-        A relay records how far a task has come (its need). If a run of the command removed the checkpoint of the task
-        that fills the zone, and were killed, the need would still have the former place. Then the task's next start
-        would conclude that the zone was restored from a backup.
+        A relay records how far a task has come (its need). A run of the command may remove the checkpoint of the task
+        that fills the zone, and be killed. If the relay stayed, the need would still have the former place. Then the
+        task's next start would conclude that the zone was restored from a backup.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
         ways = {(self.zone, other) for other in others} | {(other, self.zone) for other in others}

@@ -13,9 +13,9 @@ So neither task writes a row before both tasks have their places in the logs
 (`pidts.task.checks.joining.opposite_task`). From its place on, each task carries all DELETEs, even of rows that came
 from the other zone.
 
-**A zone that joins others** has tasks only from and to its seed (an existing zone) until all rows are put together. If
-the zone had a second task, to another zone, its two tasks would begin at different places in its log, and only one of
-them would carry a DELETE between these places. So all other zones get the zone's rows through the seed's tasks. The
+**A zone that joins others** has tasks only from and to its seed (an existing zone) until all rows are put together. A
+second task, to another zone, would begin at another place in the zone's log than the first. Then only one of the two
+would carry a DELETE between these places. So all other zones get the zone's rows through the seed's tasks. The
 seed's log contains each of these rows only once. So the seed's tasks have to forward the zone's changes before the
 zone's task writes the first row to the seed.
 

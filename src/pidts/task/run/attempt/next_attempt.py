@@ -39,7 +39,7 @@ class NextAttempt:
         self._asked: Halted | None = None
         """The error that the next attempt tries to resolve by adding tables to the task."""
         self._answered: set[tuple[str, str, str]] = set()
-        """The errors because of which tables have joined: the code, table and position of each."""
+        """The errors that have let tables join: the code, table and position of each."""
         self._copied_for: set[Lsn] = set()
         """Schema changes for which this run has copied tables again."""
         self._replaces: Halt | None = None
