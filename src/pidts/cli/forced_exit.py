@@ -1,4 +1,4 @@
-"""Ends a process that does not stop by itself after a signal, so that a signal always ends a run within a known time.
+"""Ends a process that does not stop by itself after a signal. So a signal always ends a run within a known time.
 
 Without this module, a run could wait for ever: for a server that has stopped answering. Statements have no time limit,
 since some of them take hours. A process that is ended here leaves the same state as after `kill -9`. Every run can

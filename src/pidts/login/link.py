@@ -3,7 +3,7 @@
 The driver has two faults:
 
 - It loads the system's certificate authorities for each connection. This takes 30 ms of CPU time, several times as long
-  as the login itself, and a copy makes a connection for each chunk.
+  as the login itself. A copy makes a connection for each chunk.
 - It does not check the packets that it reads. An empty packet, an invalid public key, or the request for a file of this
   machine ends in an IndexError, a ValueError or a RuntimeError.
 """

@@ -2,7 +2,7 @@
 
 Each run is a process with a folder. In this folder, run.json contains the request, report.json the command's output,
 and progress.txt its messages. A run continues when its service ends. The next service cannot get the exit code of a
-process that it has not started, so it learns the result from the command's output.
+process that it has not started. So it learns the result from the command's output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starts the process of a task in a session of its own, so that it does not end with the service or its terminal."""
+"""Starts the process of a task in a session of its own. So it does not end with the service or with its terminal."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ class WatchedTask:
     def want(self, wanted: WantedState) -> None:
         """Records the wanted state."""
         if wanted.wish == "running":
-            # The record of the last end is removed first. If the wanted state were recorded first, a crash between the
-            # two steps could leave the record of a final end, and the task would not be started.
+            # The record of the last end is removed first. Suppose that the wanted state were recorded first. After a
+            # crash between the two steps, the record may name a final end, and the task would not be started.
             self.folder.forget("ended")
             self.ended, self.restarts, self.next_start = None, 0, None
         self.folder.want(wanted)

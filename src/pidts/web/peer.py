@@ -1,8 +1,8 @@
 """Finds the user of this machine at the other end of a loopback connection.
 
 The kernel lists each socket with its user. After a program has closed a socket, the kernel may still list it, with user
-0 and without an inode. Such a socket must not count as a socket of root: otherwise every user could act as root by
-closing a socket directly after the request.
+0 and without an inode. Such a socket must not count as root's. Otherwise every user could act as root, by closing a
+socket directly after the request.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
 def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
     """Returns the arguments that follow `ddl replace TASK`: the statements as one shell argument, and the place.
 
-    `--yes` is left out if an operator has to edit the statements first: they are those of the source, or they are
+    `--yes` is left out if an operator has to edit the statements first. They may be those of the source, or they may be
     incomplete (`before`, `after`).
     """
     statements = shlex.quote(f"{before}{'; '.join(halt.instead or (halt.statement,))}{after}")

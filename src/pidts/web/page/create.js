@@ -107,7 +107,7 @@ function verdict(checked, isRight) {
   );
 }
 
-/** Returns the line with its neighbours. */
+/** Returns the line with the two lines before and after it. */
 function excerpt(text, line) {
   const lines = text.split("\n");
   const from = Math.max(0, line - 3);

@@ -79,8 +79,8 @@ export function patch(parent, fresh) {
   }
 }
 
-// Returns the next sibling without a key that can become this node. The caller removes the siblings before it. If the
-// caller made a new element instead, a field after a notice that disappears would lose the text that a user is typing.
+// Returns the next sibling without a key that can become this node. The caller removes the siblings before it. Suppose
+// that a notice above a field disappears. If the caller made a new field, the text that a user is typing would be lost.
 function nextAlike(from, node) {
   for (let one = from; one && one.key === undefined; one = one.nextSibling) {
     if (alike(one, node)) return one;

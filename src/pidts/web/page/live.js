@@ -30,7 +30,7 @@ export function listen(path, probe, events, onState) {
     }
   }
 
-  // The browser would try again by itself, but it does not say when, and not at all after a refusal.
+  // The browser's own attempts are not enough: it does not say when it makes the next one, and makes none after a refusal.
   async function lost() {
     source.close();
     if (closed) return;

@@ -32,7 +32,7 @@ export function needs(task) {
   if (task.locked_rows) {
     found.push({ text: `${words.plural(task.locked_rows, "row")} set aside`, view: "rows" });
   }
-  // If halted tables are counted, the error of the run's end would only repeat them.
+  // If tables are halted, the run's error only repeats this.
   if (task.error && !task.halted) found.push({ text: task.error.what, todo: task.error.todo, code: task.error.code, view: "now" });
   if (!found.length && needsOperator(task)) found.push({ text: task.message || `the task is ${words.stage(task.stage)}`, view: "now" });
   return found;

@@ -90,7 +90,7 @@ function attention(task) {
   );
 }
 
-// The log's bytes come in, batches are planned, and rows are written.
+// The unit of each stage's rate.
 const RATES = {
   source: (number) => `${words.bytes(number)}/s`,
   relay: (number) => `${words.bytes(number)}/s`,
@@ -112,7 +112,7 @@ function icon(name) {
   return h("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, shapes[name].map((d) => h("path", { d })));
 }
 
-// The stages before the task has measured them: only their places and the lag are known.
+// Returns the stages of a task that has not measured them yet. It knows only their places, the lag and the rate.
 function outline(task) {
   const relay = (task.progress?.sources ?? []).map((one) => one.relay_bytes).filter((one) => one !== null && one !== undefined);
   return [

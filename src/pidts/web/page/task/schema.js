@@ -139,7 +139,7 @@ export function schema(shared) {
     const shown = halted.length + (found.locks ?? []).length + (found.orders ?? []).length + (found.held ?? []).length;
     return [
       errorBlock(state.error),
-      // A decision whose table is not halted any more stays readable until it is closed.
+      // If a table is not halted any more, the decision about it can still be read until the user closes it.
       state.open?.given && !places(found).has(state.open.place) ? decision(state.open) : null,
       halted.length ? h("section", {}, h("h2", {}, "Halted"), h("ul", { class: "cards" }, halted.map(halt))) : null,
       found.locks?.length ? h("section", {}, h("h2", {}, "Waiting for other shards"), h("ul", { class: "cards" }, found.locks.map(lock))) : null,
