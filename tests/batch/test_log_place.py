@@ -22,12 +22,22 @@ class Relay:
     """A relay that has these files at these places."""
 
     files: Mapping[Lsn, LogFile]
+    gtids: str | None = None
+    begins_elsewhere: Lsn | None = None
+    """The place after which the relay continues with another server's log."""
 
     def position(self, lsn: Lsn) -> Position:
         return lsn.position("bin")
 
     def log_file(self, lsn: Lsn) -> LogFile | None:
         return self.files.get(lsn)
+
+    def gtid_set(self, at: Lsn) -> str | None:
+        return self.gtids
+
+    def demand_place(self, lsn: Lsn) -> None:
+        if self.begins_elsewhere is not None and lsn > self.begins_elsewhere:
+            raise Halted("other-source", "the relay has continued with another server")
 
 
 def checkpoint(lsn: Lsn = AT, copy: str = "", log_file: LogFile | None = KNOWN) -> Checkpoint:
@@ -41,7 +51,6 @@ def checkpoint(lsn: Lsn = AT, copy: str = "", log_file: LogFile | None = KNOWN) 
         (KNOWN, replace(KNOWN, server_id=2), True),
         (KNOWN, KNOWN, False),
         (KNOWN, replace(ANEW, name="bin.000008"), False),  # the relay begins at a later file
-        (KNOWN, replace(ANEW, server="mysql b"), False),  # another server: the replicator decides
         (KNOWN, None, False),  # purged, or not received yet
         (None, ANEW, False),  # an earlier version has stored the checkpoint
     ],
@@ -75,3 +84,51 @@ def test_the_place_of_a_batch_has_the_file_in_which_the_batch_ends() -> None:
     relay = Relay({AT: KNOWN, END: after})
     assert end_of_batch(relay, [checkpoint()], AT, END) == LogPlace("bin.000008:400", after)
     assert end_of_batch(relay, [checkpoint()], AT, AT) == LogPlace("bin.000007:500"), "this batch has no log"
+
+
+MARIADB = LogFile("bin.000007", 100, 1, "mariadb server-id 1 at a")
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "ours", "found", "refused"),
+    [
+        (KNOWN, replace(ANEW, server="mysql b"), "a:1-9", "a:1-9", False),
+        (KNOWN, replace(ANEW, server="mysql b"), "a:1-9", "a:1-8", True),
+        (KNOWN, replace(ANEW, server="mysql b"), "a:1-9", "a:1-9,b:1", True),
+        (KNOWN, replace(ANEW, server="mysql b", name="bin.000008"), "a:1-9", "a:1-8", True),
+        (KNOWN, replace(ANEW, server="mysql b"), "a:1-9", None, True),
+        (KNOWN, replace(ANEW, server="mysql b"), "", "a:1-9", True),
+        # This may be the same MariaDB in a new container.
+        (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b"), "0-1-9", "0-1-9,1-1-3", False),
+        (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b"), "", "0-1-9", False),
+        (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b"), "0-1-9", "0-1-8", True),
+        (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b", name="bin.000008"), "0-1-9", "0-1-10", True),
+        # The checkpoint has no log file.
+        (None, KNOWN, "0-1-9", "0-1-8", True),
+        (None, KNOWN, "0-1-9", "0-1-9,1-1-1", False),
+        (None, KNOWN, "0-1-9", None, False),
+        (None, KNOWN, "", "0-1-9", False),
+        (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b", created=200), "0-1-9", "0-1-9,1-1-3", True),
+        (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b", created=200), "0-1-9", "0-1-9", False),
+    ],
+)
+def test_the_log_of_another_server_is_right_only_with_the_same_transactions_before_the_place(
+    known: LogFile | None, there: LogFile, ours: str, found: str | None, refused: bool
+) -> None:
+    uuid = "-0000-0000-0000-000000000000"
+    ours, theirs = (
+        text and text.replace("a:", f"0000000a{uuid}:").replace("b:", f"0000000b{uuid}:") for text in (ours, found)
+    )
+    one, relay = replace(checkpoint(log_file=known), gtid=ours), Relay({AT: there}, theirs)
+    for call in (lambda: demand_same_log(relay, [one]), lambda: end_of_batch(relay, [one], AT, END)):
+        with pytest.raises(Halted, match="with other transactions before it") if refused else nullcontext() as caught:
+            call()
+        assert not refused or caught.value.code == "other-source"
+
+
+def test_a_worker_that_is_ahead_of_a_new_servers_log_is_refused() -> None:
+    """The relay begins at the place of the worker that is behind. The other one would apply the changes again."""
+    ahead = checkpoint(Lsn(0, 7, 900, 5), PlanState(Lsn(0, 7, 900, 5)).copy_json(copied_at=PlanState(AT)))
+    demand_same_log(Relay({}, begins_elsewhere=AT), [checkpoint()])
+    with pytest.raises(Halted, match="another server"):
+        demand_same_log(Relay({}, begins_elsewhere=AT), [checkpoint(), ahead])

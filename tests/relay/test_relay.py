@@ -400,3 +400,32 @@ def test_a_relay_of_another_source_is_refused(relay: Path, make_writer: MakeWrit
     with pytest.raises(Halted) as caught:
         list(RelayReader(relay, "t").entries())
     assert caught.value.code == "relay-of-other-source"
+
+
+def test_another_servers_log_does_not_follow_a_place_after_its_beginning(relay: Path) -> None:
+    """A lost relay was filled by GTID from a new server: it has the changes after `begin` of the server before."""
+    begin, second = Lsn(0, 9, 500), Lsn(1, 3, 4)
+    log = [
+        replace(
+            piece, transaction=replace(piece.transaction, prev_lsn=begin if number == 0 else piece.transaction.prev_lsn)
+        )
+        for number, piece in enumerate(sample_log(3, after=second, log_index=3))
+    ]
+    with closing(RelayWriter.open(relay, "s")) as writer, closing(RelayReader(relay, "s")) as reader:
+        reader.demand_place(begin)  # an empty relay
+        writer.begin(Origin("server-b", "bin", 1), begin, "a:1-5")
+        writer.start_segment(FORMAT_EVENT)
+        store(writer, log)
+        for place in (begin, log[0].transaction.lsn):
+            reader.demand_place(place)
+            assert list(reader.entries(place))
+        for place in (Lsn(0, 9, 501), Lsn(0, 9, 500, 1), Lsn(0, 10, 4)):
+            for call in (lambda at=place: reader.demand_place(at), lambda at=place: list(reader.entries(at))):
+                with pytest.raises(Halted, match="would be applied twice") as caught:
+                    call()
+                assert caught.value.code == "other-source"
+        earlier = Lsn(0, 9, 499)
+        reader.demand_place(earlier)
+        with pytest.raises(Halted) as caught:
+            list(reader.entries(earlier))
+        assert caught.value.code == "relay-purged"

@@ -1,9 +1,18 @@
 """Finds the place of a batch's end in the source's log, and checks that the relay has the log of the checkpoints.
 
+A task fills a lost relay from its own checkpoint on. So other tasks with this relay have to compare it with theirs.
+
 Suppose that the relay is lost and the source is reset (RESET MASTER). Another task, or a relay server, then fills the
 relay with the new log. A task that continued at its checkpoint's place would leave out changes of the new log. So the
 log file in each checkpoint is compared with the file of the same name in the relay: when a run begins, and again at the
 place where each batch begins.
+
+Or suppose that the relay is lost and the source is replaced by another server. The first task that starts fills the
+relay by GTID, from its checkpoint on, and the number of replacements in the Lsns grows. So all Lsns of the new log are
+after the places of all tasks. A task, or a worker, that is further than the first task would apply the changes between
+the two places again. A task that is not as far finds that the relay begins after its place (`relay-purged`). The two
+servers may also have the same number: if the new server's log has the same GTIDs at the first task's place, or if a
+relay server has begun anew. Then the checkpoint's GTIDs have to be those of the relay at the checkpoint's place.
 
 The points at which a run may be interrupted, and what holds there:
 
@@ -11,11 +20,12 @@ The points at which a run may be interrupted, and what holds there:
 2. The relay does not have the checkpoint's place yet, for example because tables wait at an earlier place: nothing is
    compared at the start. A batch that moves the checkpoint begins at this place, so the relay then has the next entry.
 3. Between the comparison at the start and a batch, the relay is emptied and filled again: the next batch compares
-   before it writes.
+   before it writes. The relay's reader itself returns no entries of another server that begin before the place from
+   which it reads on.
 4. During a commit: the position and the log file are in one row, so they belong together.
 
-No comparison is possible in three cases: the checkpoint has no log file, the relay has purged this file, or the relay
-got this part of the log from another server. Then the run continues.
+Log files cannot be compared in two cases: the checkpoint has no log file, or the relay has purged this file. Without a
+log file, the relay must have the checkpoint's GTIDs before the checkpoint's place. Otherwise the run continues.
 """
 
 from __future__ import annotations
@@ -25,7 +35,7 @@ from typing import Protocol
 
 from pidts.batch.workers import stored_with
 from pidts.model import Checkpoint, LogFile, LogPlace, Lsn, Position, Where
-from pidts.replicate.resume import log_made_anew
+from pidts.replicate.resume import demand_same_place, log_made_anew
 
 
 class _Relay(Protocol):
@@ -33,11 +43,21 @@ class _Relay(Protocol):
 
     def log_file(self, lsn: Lsn) -> LogFile | None: ...
 
+    def gtid_set(self, at: Lsn) -> str | None: ...
+
+    def demand_place(self, lsn: Lsn) -> None: ...
+
 
 def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises if the relay has another log than the one whose changes the target has (`source-went-back`)."""
+    """Raises if the relay has another log than the one whose changes the target has.
+
+    The error is `source-went-back` if the same server has made its log anew, and `other-source` for another server.
+    """
     for one in checkpoints:
-        _demand_same_file([one], relay.log_file(stored_with(one).lsn))
+        place = stored_with(one).lsn
+        for lsn in {place, one.lsn}:
+            relay.demand_place(lsn)
+        _demand_same_file(relay, [one], place)
 
 
 def end_of_batch(relay: _Relay, checkpoints: Sequence[Checkpoint], begin: Lsn, end: Lsn) -> LogPlace:
@@ -45,13 +65,19 @@ def end_of_batch(relay: _Relay, checkpoints: Sequence[Checkpoint], begin: Lsn, e
 
     If the batch has no log, its log file is not known.
     """
-    _demand_same_file(checkpoints, relay.log_file(begin))
+    _demand_same_file(relay, checkpoints, begin)
     return LogPlace(str(relay.position(end) or ""), relay.log_file(end) if end != begin else None)
 
 
-def _demand_same_file(checkpoints: Sequence[Checkpoint], there: LogFile | None) -> None:
+def _demand_same_file(relay: _Relay, checkpoints: Sequence[Checkpoint], at: Lsn) -> None:
+    there = relay.log_file(at)
     if there is None:
         return
     for one in checkpoints:
-        if one.log_file is not None and one.log_file.is_made_anew(there):
-            raise log_made_anew(one.log_file, there, Where(source=one.source), holder="the relay")
+        known, place, where = one.log_file, stored_with(one).lsn, Where(source=one.source)
+        if place.change_no != at.change_no:
+            continue
+        if known is not None and known.is_made_anew(there):
+            raise log_made_anew(known, there, where, holder="the relay")
+        if known is None or known.server != there.server:
+            demand_same_place(known, one.gtid, there, relay.gtid_set(place), where)

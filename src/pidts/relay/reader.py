@@ -5,7 +5,9 @@ Everything else that does not fit is an error:
 
 - `relay-gap`, `relay-disorder`: an entry does not follow the previous entry (a repeated entry is skipped);
 - `relay-purged`: the caller asks for entries before the first remaining segment;
-- `relay-corrupt`: bytes differ from what was written.
+- `relay-corrupt`: bytes differ from what was written;
+- `other-source`: the caller asks for entries after a place in one server's log, and the relay has continued with the
+  log of another server before this place.
 
 A relay may be cut back while it is read, and filled again (`refetch`). As soon as a cut is requested, the reader clears
 its caches, and shows no entry after the requested place. If a caller has already read further, it waits until the relay
@@ -51,6 +53,10 @@ _POLL = 0.002
 _POLL_IDLE = 0.01
 _QUICK = 0.1
 _PURGED = "relay-purged"
+OWN_RELAY = (
+    "If other tasks use this relay, give this task a relay of its own (pidts.relay), which begins at the task's place "
+    "(docs/operate/source-changed.md#tasks-that-share-a-relay)."
+)
 _NEVER: Signature = (-1, -1)
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
@@ -176,6 +182,8 @@ class RelayReader:
             return
         try:
             header = self._index.segment_of(after)
+            if header is not None and after is not None:
+                self._demand_same_server(header, after)
             if last is None:
                 last = header.start if header is not None else to
             if header is not None and last is not None:
@@ -202,6 +210,31 @@ class RelayReader:
             raise
         if to is not None and (last is None or last < to):
             raise self._cut_back(to)
+
+    def demand_place(self, lsn: Lsn) -> None:
+        """Raises if the relay has continued with another server's log before this place.
+
+        Such a relay was lost, and then filled by GTID from a new server, from an earlier place of the old log on. It
+        has changes again that come before `lsn`. `entries` reports damage, and log that was purged.
+        """
+        self.renew()
+        try:
+            header = self._index.segment_of(lsn)
+        except Halted:
+            return
+        if header is not None:
+            self._demand_same_server(header, lsn)
+
+    def _demand_same_server(self, header: Header, lsn: Lsn) -> None:
+        if lsn.change_no >= header.origin.change_no or lsn <= header.start:
+            return
+        what = (
+            f"the relay has continued after {header.start} with the log of another server ({header.origin.server}), "
+            f"and the task is at the later place {lsn} in the log of the server before. The changes between would be "
+            "applied twice"
+        )
+        where = Where(source=self.folder.source_id, file=str(self.folder.path))
+        raise Halted("other-source", what, where=where, todo=OWN_RELAY)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
         """Whether the purged segments had nothing after `last`, so that the remaining ones have everything after it."""

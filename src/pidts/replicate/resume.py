@@ -31,6 +31,7 @@ from pidts.model.advice import RESYNC_ALL, START_ANEW
 from pidts.model.errors import Transient
 from pidts.model.log_file import creation
 from pidts.relay import Origin, RelayState
+from pidts.relay.reader import OWN_RELAY
 from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
@@ -76,9 +77,8 @@ class SourceState:
 
         A MariaDB on another machine may be the origin if it has the same server id: the check of its log decides.
         """
-        plain = [identity.partition(PLACE_OF_MARIADB)[0] for identity in (self.identity, origin.server)]
         return self.log_base == origin.log_base and (
-            self.identity == origin.server or (self.is_mariadb and plain[0] == plain[1])
+            self.identity == origin.server or (self.is_mariadb and _may_be_same(self.identity, origin.server))
         )
 
 
@@ -236,6 +236,44 @@ def has_executed(applied: str, found: str | None) -> bool:
     return _is_within(ours, there)
 
 
+def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, found: str | None, where: Where) -> None:
+    """Refuses a relay that has another server's log file (`there`) at a checkpoint's place.
+
+    `known` is the checkpoint's log file, of another server than `there`; None if it is not known. The relay's log is
+    right nevertheless if the GTIDs `found` before this place are those of the checkpoint. If the servers may be one
+    server, the checkpoint's set may be unknown, or lack transactions from before its task began.
+    """
+    if known is None:
+        is_same = has_executed(gtid_set, found)
+    else:
+        may_lack = _may_be_same(known.server, there.server) and not known.is_another(there)
+        is_same = _are_same(gtid_set, found, may_lack=may_lack)
+    if is_same:
+        return
+    before = f"the log file {known} of {known.server}" if known is not None else f"a log with the GTIDs {gtid_set}"
+    what = (
+        f"the checkpoint is in {before}, and the relay has {there} of {there.server} at this place, with other "
+        f"transactions before it ({found})"
+    )
+    raise Halted("other-source", what, where=where, todo=OWN_RELAY)
+
+
+def _are_same(gtid_set: str, found: str | None, *, may_lack: bool) -> bool:
+    """Whether the two sets are equal. With `may_lack`, a set may be unknown, and the first one may lack old GTIDs."""
+    if not gtid_set or found is None:
+        return may_lack
+    try:
+        ours, there = parse_gtid_set(gtid_set), parse_gtid_set(found)
+    except ValueError:
+        return False
+    return ours == there or (may_lack and _is_within(ours, there) and _has_lasts(ours, there))
+
+
+def _may_be_same(one: str, other: str) -> bool:
+    """Whether two identities may be of one server: a MariaDB may be in a new container, or on another machine."""
+    return one.partition(PLACE_OF_MARIADB)[0] == other.partition(PLACE_OF_MARIADB)[0]
+
+
 def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
     """Refuses another server while a part of the old server's log has to be fetched again.
 
@@ -323,7 +361,12 @@ def _is_of(applied: AppliedPlace, found: str | None, server: SourceState, *, exa
         there, ours = (parse_gtid_set(text, server.is_mariadb) for text in (found, applied.gtid_set))
     except ValueError:
         return False
-    return _is_within(ours, there) and (not exactly or _lasts(ours).items() <= _lasts(there).items())
+    return _is_within(ours, there) and (not exactly or _has_lasts(ours, there))
+
+
+def _has_lasts(ours: GtidSet, there: GtidSet) -> bool:
+    """Whether the last transaction of each server UUID or domain in one set is also the last one in the other set."""
+    return _lasts(ours).items() <= _lasts(there).items()
 
 
 def _lasts(gtids: GtidSet) -> dict[object, object]:

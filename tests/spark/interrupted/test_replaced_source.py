@@ -1,0 +1,108 @@
+"""Tasks share a relay. The source is replaced by its standby, and the relay is lost: no change is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import RunSql
+from tests.replicated_pair import promote, replicated_pair, wait
+from tests.spark.commands import Task
+
+from pidts.sandbox import Server
+
+COUNT = "SELECT COUNT(*) FROM shop.t"
+ROWS = "SELECT tx, n FROM shop.t ORDER BY tx, n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "is_same_place"),
+    [
+        ("mariadb", "behind", False),
+        ("mariadb", "behind", True),
+        pytest.param("mariadb", "ahead", False, marks=pytest.mark.long),
+        ("mysql97", "behind", False),
+        pytest.param("mysql97", "ahead", False, marks=pytest.mark.long),
+    ],
+)
+def test_a_relay_that_begins_at_the_place_of_another_task_is_refused(
+    kind: str,
+    first: str,
+    is_same_place: bool,
+    postgres: Server,
+    make_task: Callable[..., Task],
+    run_sql: RunSql,
+    tmp_path: Path,
+) -> None:
+    """Without a key, a row that is applied twice stays twice.
+
+    `is_same_place`: the two servers' logs are equal up to the place of the task that is behind, and only then differ.
+    """
+    with replicated_pair(kind, tmp_path, run_sql) as (primary, standby):
+        names = {name: f"replaced_{kind}_{first}_{is_same_place}_{name}".lower() for name in ("behind", "ahead")}
+        run_sql(primary, "CREATE DATABASE shop")
+        run_sql(primary, "CREATE TABLE t (tx int, n int)", database="shop")
+        tasks = {}
+        for name, database in names.items():
+            run_sql(postgres, f"CREATE DATABASE {database}")
+            tasks[name] = make_task(
+                primary,
+                postgres,
+                ["shop"],
+                database=database,
+                name=database,
+                pidts={"relay": "shared"},
+                instance={"enable-gtid": True},
+            )
+
+        def add(server: Server, numbers: range) -> None:
+            for number in numbers:
+                run_sql(server, f"INSERT INTO t VALUES ({number}, 1), ({number}, 2)", database="shop")
+
+        def rows(name: str) -> Any:
+            return run_sql(postgres, ROWS, database=names[name])
+
+        def flush() -> None:
+            wait(lambda: run_sql(standby, COUNT) == run_sql(primary, COUNT), "the standby has all")
+            for _ in range(2):
+                run_sql(standby, "FLUSH BINARY LOGS")
+
+        add(primary, range(3))
+        tasks["behind"].sync()
+        if is_same_place:
+            flush()
+        add(primary, range(3, 4))
+        if not is_same_place:
+            flush()
+            tasks["behind"].sync()
+        add(primary, range(4, 6))
+        tasks["ahead"].sync()
+        add(primary, range(6, 9))
+        flush()
+        before = {name: rows(name) for name in names}
+        primary.kill()
+        promote(standby, run_sql)
+        add(standby, range(9, 12))
+        for task in tasks.values():
+            shutil.rmtree(task.path.parent / "shared", ignore_errors=True)
+            task.path.write_text(task.path.read_text().replace(str(primary.port), str(standby.port)))
+        tasks[first].sync()
+        assert rows(first) == run_sql(standby, ROWS)
+        (other,) = names.keys() - {first}
+        refusal = "other-source" if first == "behind" else "relay-purged"
+        run = tasks[other].start("--until-synced", "--json")
+        code = run.process.wait(120)
+        assert rows(other) == before[other]
+        assert code == 5, tasks[other].logs()
+        assert json.loads(run.log.read_text().splitlines()[-1])["error"]["code"] == refusal
+        # A relay of its own begins at the task's own place.
+        path = tasks[other].path
+        path.write_text(path.read_text().replace("shared", "own"))
+        tasks[other].sync()
+        assert rows(other) == run_sql(standby, ROWS)
+        for database in names.values():
+            run_sql(postgres, f"DROP DATABASE {database} WITH (FORCE)")
