@@ -1,10 +1,10 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
 A new source may be ahead of the target. For example, all servers have made a schema change, but the task has not
-applied it for the other sources yet: it is still in their relays. If the new source joined the shard group now, the
-task would stop for ever: the schema change would wait for the new source, and the new source for the schema change. So
-the new source waits outside the group. The other sources do not wait for it. When they have reached its structure, the
-new source begins.
+applied it for the other sources yet: it is still in their relays. If the new source joined the shard group now, both
+would wait for ever: the schema change for the new source, and the new source for the schema change. So the new source
+waits outside the group. The other sources do not wait for it. When they have reached its structure, the new source
+begins.
 
 No shard waits for a table that has no rows on the target yet, not even if the log creates this table.
 """

@@ -234,7 +234,7 @@ def named_in(allow: AllowList) -> Iterator[Privilege]:
 
 
 def _fitting(allow: AllowList, schemas: Iterable[str]) -> list[Privilege]:
-    """Returns SELECT on each of these schemas of which the task takes all tables; none if it names no schemas."""
+    """Returns SELECT on each of these schemas, if the task takes all its tables; none if it names no schemas."""
     if not allow.do_tables and not allow.do_dbs:
         return []  # without patterns, an operator may choose the schemas by the account's privileges alone
     return [Privilege("SELECT", schema) for schema in schemas if takes_all_of(allow, schema)]

@@ -320,7 +320,8 @@ class Tracker:
         - A copy is not done, and this run has committed no batch: the target lacks rows of any age.
         - The target has the whole relay, but the replicator has not been connected to the source yet: the source may
           have changes of any age.
-        - The target lacks changes, and it is known neither since when nor when it last had all changes.
+        - The target lacks changes, and two times are unknown: when the first of them was committed, and when the target
+          last had all changes.
 
         If the target has the whole relay, but log is no longer received, the lag counts from the moment when this
         began: the source may have had changes since. If the target lacks changes, the lag counts from the oldest change

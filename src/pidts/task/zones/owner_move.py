@@ -90,8 +90,8 @@ class OwnerMove:
             self._spread(mine, others)
             with self._hold(mine.origin):
                 self._drain(mine.origin)
-                # In the owner's zone, tasks may wait for the locked table, and the record waits for their checkpoints.
-                # So this record is changed later, when the table is free again.
+                # Tasks into the owner's zone may wait for the locked table, and a change of the record waits for these
+                # tasks. So the record of this zone is changed later, when the table is free again.
                 for zone in self._zones:
                     if zone.name != mine.origin:
                         self._write(zone, replace(mine, zone=""))

@@ -151,7 +151,8 @@ class ResolveInAll:
                 # in a lock, or arrives after this transaction.
                 self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
-                # If a new lock has the winner's row, this session has the wrong mark: the next command resolves it.
+                # A new lock may have the winner's row. This session would write it with a wrong mark, so the next
+                # command resolves it.
                 for task, one, take in (
                     () if any(t is ResolveWith.SOURCE and k not in writing for k, _, t in takes) else takes
                 ):

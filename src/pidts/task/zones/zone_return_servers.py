@@ -312,7 +312,7 @@ def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
     """Returns the place of the log up to which a task has applied all changes of all tables; None if it is not known.
 
     If a table waits or is halted, this is the table's place, which is earlier than that of the other tables. While a
-    table is being copied, the place is not known, since rows are copied that the log does not have.
+    table is being copied, there is no such place: the log does not have the rows that are still to be copied.
     """
     if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):
         return None
