@@ -1,4 +1,4 @@
-"""All pages together: each link leads to a page, each page can be reached, and no line of prose is too wide."""
+"""All pages together: each link leads to a page, each page can be reached, no line is too wide, each YAML is valid."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -14,6 +15,7 @@ WIDTH = 100
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+YAML_BLOCK = re.compile(r"^( *)```yaml\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 MODULE = re.compile(r"`(\w[\w/]*/\w+\.py)`")
 NAMED_IN_CODE = re.compile(r"\bdocs/[\w./-]+")
 
@@ -138,3 +140,9 @@ def test_the_pages_that_messages_name_are_there() -> None:
     named = {found.rstrip("./") for path in sources for found in NAMED_IN_CODE.findall(path.read_text("utf-8"))}
     assert {found for found in named if not (ROOT / found).exists()} == set()
     assert any(found.endswith(".md") for found in named)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_each_yaml_example_can_be_parsed(page: Path) -> None:
+    for indent, block in YAML_BLOCK.findall(page.read_text("utf-8")):
+        yaml.safe_load(block.replace("\n" + indent, "\n").removeprefix(indent))
