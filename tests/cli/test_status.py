@@ -329,9 +329,17 @@ def test_while_the_target_does_not_answer_the_state_of_the_run_here_comes_before
         raise PrecheckFailed("access-denied", "the login is refused")
     found = json.loads(status("--json").out)
     assert (found["runs"], found["process"], found["ended"]["code"]) == (False, None, "access-denied")
+    assert (found["stopped_at"], found["was_killed"]) == (None, False)
     said = status()
     assert "t: the last run here ended at " in said.out
     assert "t: it is not running, as far as this machine can tell; the rest of the status" in said.out
+    with sole_run(config), remembered_end(config):
+        pass
+    found = json.loads(status("--json").out)
+    assert (found["stopped_at"], found["was_killed"]) == (pytest.approx(time.time(), abs=20), False)
+    (config.relay / "t.ended").unlink()
+    found = json.loads(status("--json").out)
+    assert (found["stopped_at"], found["was_killed"]) == (None, True)
 
 
 def test_each_step_names_the_server_that_is_asked(recorded: RecordedTask) -> None:

@@ -63,6 +63,7 @@ DOCUMENTS = {
     "run": (*_PROGRESS, "model/halt.py:Halt"),
     "status": (
         "cli/status_view.py:status_json",
+        "cli/status_view.py:_run_json",
         "cli/status_view.py:_source_json",
         "cli/status_view.py:_log_json",
         "cli/status_view.py:_published_json",

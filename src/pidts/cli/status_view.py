@@ -61,9 +61,7 @@ def show_without_target(found: TaskStatus, error: PidtsError, task: Path, *, as_
     """Prints what this machine knows about the run, and then why the target cannot be read; returns the exit code."""
     beside = {
         "task": found.task,
-        "runs": found.runs,
-        "process": found.process or None,
-        "ended": _failure_json(found),
+        **_run_json(found),
         "sources": [{"source": source.source, "paused": _pause_json(source)} for source in found.sources],
     }
     if not as_json:
@@ -80,7 +78,7 @@ def show_without_target(found: TaskStatus, error: PidtsError, task: Path, *, as_
 
 def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
     """Returns the status as plain values."""
-    several, end = len(found.sources) > 1, found.ended
+    several = len(found.sources) > 1
     return {
         "task": found.task,
         "begun": found.has_begun,
@@ -93,11 +91,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
         **({} if found.published is None else {"published": _published_json(found.published, found.change_tables)}),
         **({} if found.server_catalog is None else {"server_catalog": found.server_catalog.to_json()}),
-        "ended": _failure_json(found),
-        "runs": found.runs,
-        "process": found.process or None,
-        "stopped_at": end.at if end is not None and not end.is_failure else None,
-        "was_killed": found.was_killed,
+        **_run_json(found),
         "known_tasks": [{"task": one.name, "sources": list(one.sources)} for one in found.known],
     }
 
@@ -122,8 +116,16 @@ def _place_json(one: Publication | ChangeTable | None) -> dict[str, Any]:
     return {"lsn": one.lsn or None, "read_at": one.read_at or None, "problem": one.problem}
 
 
-def _failure_json(found: TaskStatus) -> dict[str, Any] | None:
-    return found.ended.to_json() if found.ended is not None and found.ended.is_failure else None
+def _run_json(found: TaskStatus) -> dict[str, Any]:
+    """Returns what this machine knows about the current run, or about the end of the last one."""
+    end = found.ended
+    return {
+        "ended": end.to_json() if end is not None and end.is_failure else None,
+        "runs": found.runs,
+        "process": found.process or None,
+        "stopped_at": end.at if end is not None and not end.is_failure else None,
+        "was_killed": found.was_killed,
+    }
 
 
 def _pause_json(source: SourceStatus) -> dict[str, Any] | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pidts.model import Fenced, Halted, PidtsError, Where
-from pidts.task.operate.run_end import last_end, remembered_end
+from pidts.model import Fenced, Halted, Where
+from pidts.task.operate.run_end import has_recorded_end, last_end, remembered_end
 
 DAMAGED = Halted("target-damaged", "a file is missing", where=Where(file="/w/t.parquet"), todo="Restore it")
 
@@ -19,13 +19,13 @@ def config(relay: Path) -> Any:
     return SimpleNamespace(name="shop", relay=relay)
 
 
-def run(relay: Path, error: PidtsError, claimed: dict[str, int]) -> None:
+def run(relay: Path, error: Exception, claimed: dict[str, int]) -> None:
     with remembered_end(config(relay)) as epochs:
         epochs.update(claimed)
         raise error
 
 
-def end(relay: Path, error: PidtsError, claimed: dict[str, int] | None = None) -> None:
+def end(relay: Path, error: Exception, claimed: dict[str, int] | None = None) -> None:
     with pytest.raises(type(error)):
         run(relay, error, claimed or {})
 
@@ -48,6 +48,16 @@ def test_an_end_without_an_error_is_recorded_too(tmp_path: Path) -> None:
     assert (found.is_failure, found.needs_operator) == (False, False)
     assert found.at == pytest.approx(time.time(), abs=20)
     assert last_end(config(tmp_path), 0, {"one": 8}) is None
+
+
+def test_a_fault_of_the_program_is_an_end_with_an_error(tmp_path: Path) -> None:
+    end(tmp_path, ZeroDivisionError("division by zero\nmore"), {"one": 7})
+    assert has_recorded_end(config(tmp_path))
+    found = last_end(config(tmp_path), 0, {"one": 7})
+    assert found is not None
+    assert (found.is_failure, found.exit_code) == (True, 1)
+    assert found.text == "[unexpected] ZeroDivisionError: division by zero"
+    assert found.error["todo"].startswith("This is a bug in pidts")
 
 
 def test_a_run_elsewhere_makes_it_old(tmp_path: Path) -> None:

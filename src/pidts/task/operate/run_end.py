@@ -77,8 +77,9 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     except Fenced:
         _write(path, {})
         raise
-    except PidtsError as error:
-        _record(path, RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs))
+    except Exception as error:
+        known = error if isinstance(error, PidtsError) else _unexpected(error)
+        _record(path, RunEnd(time.time(), known.to_json(), known.exit_code, f"[{known.code}] {_what(known)}", epochs))
         raise
     else:
         _record(path, RunEnd(time.time(), {}, 0, "", epochs))
@@ -116,6 +117,12 @@ def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> 
 
 def _path(config: TaskConfig) -> Path:
     return config.relay / f"{config.name}.ended"
+
+
+def _unexpected(error: Exception) -> PidtsError:
+    what = f"{type(error).__name__}: {error}".partition("\n")[0]
+    todo = "This is a bug in pidts; the output of the run has the traceback, or names the file that has it"
+    return PidtsError("unexpected", what, todo=todo)
 
 
 def _what(error: PidtsError) -> str:
