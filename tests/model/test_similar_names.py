@@ -15,6 +15,11 @@ def test_case_and_the_kind_of_dash_do_not_matter() -> None:
     assert similar("crm", ["CRM"]) == ["CRM"]
 
 
+def test_names_that_differ_only_in_case_or_dash_are_all_found() -> None:
+    assert similar("a.b", ["a_b", "a-b"]) == ["a_b", "a-b"]
+    assert similar("crm", ["CRM", "crm", "Crm", "other"], most=2) == ["crm", "CRM"]
+
+
 def test_a_suggestion_asks_about_one_name_or_says_nothing() -> None:
     assert suggestion("oders", ["orders", "orders_1"]) == "Did you mean 'orders'?"
     assert suggestion("oders", ["zebra"]) == ""

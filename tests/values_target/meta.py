@@ -178,9 +178,9 @@ class ValuesStructures:
         saved = self._connection.store.structures
         return {name: table for (its, of, name), table in saved.items() if (its, of) == (task, key)}
 
-    def tables(self) -> list[tuple[str, RecordKey, TableName]]:
-        """Returns the committed tables."""
-        return list(self._connection.store.structures)
+    def tables(self, task: str | None = None) -> list[tuple[str, RecordKey, TableName]]:
+        """Returns the committed tables, of all tasks or of one."""
+        return [one for one in self._connection.store.structures if task in (None, one[0])]
 
 
 class ValuesJournal:

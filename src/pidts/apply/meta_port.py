@@ -98,8 +98,8 @@ class StructureRecord(Protocol):
     def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Returns the structures that were saved last."""
 
-    def tables(self) -> list[tuple[str, RecordKey, TableName]]:
-        """Returns the task, key and table of each saved structure, of all tasks that ran on this target."""
+    def tables(self, task: str | None = None) -> list[tuple[str, RecordKey, TableName]]:
+        """Returns the task, key and table of each saved structure, of all tasks that ran on this target or of one."""
 
 
 class JournalRecord(Protocol):

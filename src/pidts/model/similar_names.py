@@ -11,8 +11,11 @@ def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
 
     The case of letters does not matter, nor whether a name is written with `_` or `-`.
     """
-    like = {_folded(one): one for one in known}
-    return [like[one] for one in get_close_matches(_folded(name), like, n=most)]
+    like: dict[str, list[str]] = {}
+    for one in known:
+        like.setdefault(_folded(one), []).append(one)
+    alike = get_close_matches(_folded(name), like, n=most)
+    return [one for folded in alike for one in sorted(like[folded], key=name.__ne__)][:most]
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -127,14 +127,15 @@ class StructureRecord:
         rows = self._rows.read("table_schema, table_name, structure", task, record_text(key))
         return _structures("structure", rows, task=task, source=record_text(key))
 
-    def tables(self) -> list[tuple[str, RecordKey, TableName]]:
-        """Returns the task, key and table of each saved structure, for all tasks that have run."""
+    def tables(self, task: str | None = None) -> list[tuple[str, RecordKey, TableName]]:
+        """Returns the task, key and table of each saved structure, for all tasks that have run or for one."""
         if not self._run(META_EXISTS, ())[0]:
             return []
-        rows, _ = self._run("SELECT task, source, table_schema, table_name FROM pidts_meta.structure", ())
+        of, values = ("", ()) if task is None else (" WHERE task = %s", (task,))
+        rows, _ = self._run(f"SELECT task, source, table_schema, table_name FROM pidts_meta.structure{of}", values)
         return [
-            (task, _key("structure", task, text, table_schema=schema, table_name=name), TableName(schema, name))
-            for task, text, schema, name in rows
+            (its, _key("structure", its, text, table_schema=schema, table_name=name), TableName(schema, name))
+            for its, text, schema, name in rows
         ]
 
 

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pidts.apply import TargetSession
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
-from pidts.model import Lsn, Member, PidtsError, Position, RecordKey, SourceTablesKey, TableName, Transient, Where
+from pidts.model import (
+    Halted,
+    Lsn,
+    Member,
+    PidtsError,
+    Position,
+    RecordKey,
+    SourceTablesKey,
+    TableName,
+    Transient,
+    Where,
+)
 from pidts.model.errors import named
 from pidts.model.similar_names import similar
 from pidts.plan import PlanState
@@ -295,7 +306,7 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
         return TaskStatus(name, _none_begun(parts), known=meant_tasks(target, parts))
     commands = TaskCommands(parts, target)
     blocked = [one for one in commands.with_backlogs(commands.blocked_changes()) if one.is_blocked]
-    known = [(key, table) for task, key, table in target.meta.structures.tables() if task == name]
+    known = [(key, table) for _, key, table in target.meta.structures.tables(name)]
     found = [
         _source(target, part, held, known, blocked) for part, held in zip(parts, commands.held_tables(), strict=True)
     ]
@@ -351,19 +362,32 @@ def _source(
 
 
 def meant_tasks(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple[KnownTask, ...]:
-    """Returns the target's tasks that have a source of this task, or a similar name. Similar names are first."""
+    """Returns the target's tasks that have a source of this task, or a similar name. Similar names are first.
+
+    Returns none if a record of some task was altered by hand and cannot be read: only that task's status reports it.
+    """
     sources_of: dict[str, set[str]] = {}
-    for task, key, _ in target.meta.structures.tables():
-        if isinstance(key, SourceTablesKey):
-            sources_of.setdefault(task, set()).add(key.source)
-    begun = {
-        task: tuple(source for source in sorted(sources) if target.meta.checkpoints.read(task, source))
-        for task, sources in sources_of.items()
-    }
+    with suppress(Halted):
+        for task, key, _ in target.meta.structures.tables():
+            if isinstance(key, SourceTablesKey):
+                sources_of.setdefault(task, set()).add(key.source)
     own = {part.source.source_id for part in parts}
-    alike = similar(parts[0].name, sorted(begun))
-    others = [task for task in sorted(begun) if task not in alike and own.intersection(begun[task])]
-    return tuple(KnownTask(task, begun[task]) for task in (*alike, *others) if begun[task])
+    alike = similar(parts[0].name, sorted(sources_of))
+    others = [task for task in sorted(sources_of) if task not in alike and own.intersection(sources_of[task])]
+    begun = {
+        task: tuple(source for source in sorted(sources_of[task]) if _has_begun(target, task, source))
+        for task in (*alike, *others)
+    }
+    return tuple(
+        KnownTask(task, sources) for task, sources in begun.items() if sources and (task in alike or own & {*sources})
+    )
+
+
+def _has_begun(target: TargetSession, task: str, source: str) -> bool:
+    try:
+        return bool(target.meta.checkpoints.read(task, source))
+    except Halted:  # a checkpoint that was altered by hand
+        return True
 
 
 def _none_begun(parts: Sequence[TaskConfig]) -> tuple[SourceStatus, ...]:
