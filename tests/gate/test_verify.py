@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -150,6 +151,27 @@ def test_a_missing_record_is_found(
     assert b"record 8 has no JSON" in refused.stderr
     others = channel.command("verify", str(channel.path), "--tables", f"{database}.other")
     assert b"has no JSON" not in others.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_stopped_channel_is_waited_for_three_seconds(
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    datacenter: str,
+    make_channel: Callable[..., Task],
+    run_sql: RunSql,
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id int PRIMARY KEY, n int)", database=database)
+    channel = make_channel(mariadb, mysql97, database, datacenter)
+    channel.sync()
+    run_sql(mariadb, "INSERT INTO t VALUES (1, 0)", database=database)
+    channel.sync()
+    run_sql(mariadb, "UPDATE t SET n = 1", database=database)
+    began = time.monotonic()
+    report = json.loads(channel.command("verify", str(channel.path), "--json").stdout)
+    assert _of(report, "t")["waiting"] == 1
+    assert time.monotonic() - began < 15, "a wait for a run that may be elsewhere takes 20 seconds"
 
 
 @pytest.mark.long

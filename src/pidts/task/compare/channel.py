@@ -46,7 +46,7 @@ from pidts.source.rows import select_range
 from pidts.source.structures import quoted_table, read_structures, system_versioned
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
-from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.compare.catch_up import UNSEEN_SECONDS, TaskCatchUp
 from pidts.task.compare.key_store import Found, KeyStore
 from pidts.task.compare.recorded_rows import (
     KeyText,
@@ -120,7 +120,7 @@ def compare_channel(
         target = stack.enter_context(closing(config.target.server.connect()))
         source = stack.enter_context(closing(connect(config.source.server)))
         assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
-        catch_up = TaskCatchUp(config, source, target, stop=callbacks.stop, say=say)
+        catch_up = TaskCatchUp(config, source, target, stop=callbacks.stop, say=say, unseen_seconds=UNSEEN_SECONDS)
         for left in reversed(range(_TRIES)):
             with closing(KeyStore()) as store:
                 try:
