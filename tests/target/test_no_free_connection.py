@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -92,11 +93,11 @@ def test_a_limit_of_the_account_s_queries_is_no_limit_of_its_connections() -> No
 
 
 class TranslatingServer:
-    """Refuses each login with this SQLSTATE, and with a text that no client knows."""
+    """Refuses each login with this SQLSTATE, and with a text that no client knows, or with the given one."""
 
-    def __init__(self, state: str) -> None:
+    def __init__(self, state: str, text: str = "tut mir leid") -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._fields = f"SFATAL\0VFATAL\0C{state}\0Mtut mir leid\0\0".encode()
+        self._fields = f"SFATAL\0VFATAL\0C{state}\0M{text}\0\0".encode()
         self.port: int = self._listener.getsockname()[1]
         self.logins = 0
         threading.Thread(target=self._serve, daemon=True).start()
@@ -136,6 +137,23 @@ def test_a_postgresql_that_translates_its_messages(state: str, kind: type[PidtsE
     assert (type(caught.value), caught.value.code) == (kind, code)
     assert "tut mir leid" in caught.value.what
     assert advice in caught.value.todo
+
+
+@pytest.mark.parametrize("ends_with", ["starting up", "shutting down", "in recovery mode"])
+def test_a_server_that_says_in_english_why_it_is_not_ready_is_asked_once(ends_with: str) -> None:
+    with closing(TranslatingServer("57P03", f"the database system is {ends_with}")) as server:
+        with pytest.raises(Transient, match=ends_with) as caught:
+            PostgresTarget("127.0.0.1", server.port, "u", "p").connect()
+        assert server.logins == 1
+    assert caught.value.code == "target-unreachable"
+
+
+def test_the_first_error_is_reported_where_the_second_login_is_not_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only Linux has files in memory."""
+    monkeypatch.delattr(os, "memfd_create")
+    with closing(TranslatingServer("53300")) as server, pytest.raises(Transient, match="tut mir leid") as caught:
+        PostgresTarget("127.0.0.1", server.port, "u", "p").connect()
+    assert caught.value.code == "target-unreachable"
 
 
 def test_a_server_that_does_not_answer_is_asked_once() -> None:

@@ -7,7 +7,8 @@ import os
 import re
 import selectors
 import time
-from functools import partial
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -52,8 +53,13 @@ def connect(
     try:
         return psycopg.connect(**login, **more)
     except psycopg.Error as error:
-        ask = partial(login_refusal, make_conninfo(**login), _REFUSAL_SECONDS)
-        raise translate_connect(error, f"{host}:{port}/{database}", ask) from error
+        raise translate_connect(error, f"{host}:{port}/{database}", lambda: _asked_refusal(login)) from error
+
+
+def _asked_refusal(login: Mapping[str, Any]) -> str:
+    with suppress(Exception):  # the caller has the first login's error to report; only Linux can trace into memory
+        return login_refusal(make_conninfo(**login), _REFUSAL_SECONDS)
+    return ""
 
 
 def login_refusal(conninfo: str, seconds: float) -> str:

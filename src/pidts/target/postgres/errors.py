@@ -74,6 +74,8 @@ _NONE_FREE = ("too many clients", "too many connections", "remaining connection 
 """Parts of the errors of a server, or of a pooler, that has no free connection. The driver's error of a login has no
 SQLSTATE. A server with translated messages has other texts: see `login_refusal`.
 """
+_NOT_READY = "the database system is "
+"""The beginning of the errors of a server that is starting, shutting down or in recovery."""
 
 
 class StatementRefused(Halted):
@@ -212,7 +214,7 @@ def translate_connect(error: psycopg.Error, place: str, ask: Callable[[], str] =
         return not_trusted(who, what)
     is_denied, has_none_free = (any(words in what for words in known) for known in (_DENIED, _NONE_FREE))
     is_silent = isinstance(error, psycopg.errors.ConnectionTimeout) or _QUESTION in str(error)
-    may_be_translated = _OF_SERVER in what and not (is_denied or has_none_free or is_silent)
+    may_be_translated = _OF_SERVER in what and not (is_denied or has_none_free or is_silent or _NOT_READY in what)
     state = ask() if may_be_translated else ""
     if is_denied or state in _DENIED_STATES or state.startswith(_NO_LOGIN):
         denied, todo = f"PostgreSQL at {place}: {what}", _login_todo(what, place, state)
