@@ -30,3 +30,10 @@ def test_a_path_after_a_symbolic_link_stays(tmp_path: Path) -> None:
     assert plain_path(through) == through
     assert plain_path(tmp_path / "there" / ".." / "b.yaml") == tmp_path / "b.yaml"
     assert plain_path(Path("./a/../b.yaml@x-y")) == Path("b.yaml@x-y")
+
+
+def test_a_printed_path_is_never_read_as_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in ("./-x.yaml", "-x.yaml", "a/../-x.yaml"):
+        assert plain_path(Path(given)) == tmp_path / "-x.yaml", "a Path has no ./ at its beginning"
+    assert plain_path(Path("a/-x.yaml")) == Path("a/-x.yaml")
