@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from pidts.apply.port import TargetSession
 from pidts.model import Checkpoint, Halted, SourceTablesKey, TableName, Where
-from pidts.model.advice import RESYNC_ALL
+from pidts.model.advice import MAKE_EQUAL
 from pidts.model.errors import named
 from pidts.model.records.altered_record import reading_note
 
@@ -57,5 +57,5 @@ def demand_all_workers(target: TargetSession, task: str, source: str, stored: Se
             where=Where(source=source),
             todo="Somebody has deleted the row, and changes of this worker may be missing on the target. Insert the "
             "worker's row into pidts_meta.checkpoint again, with all of its old values. Or remove the rows of the "
-            f"other workers, too, and make the target equal to the source: {RESYNC_ALL}",
+            f"other workers, too, and {MAKE_EQUAL}",
         )

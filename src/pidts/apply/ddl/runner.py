@@ -38,6 +38,7 @@ run that was replaced. So:
    this commit: the next attempt continues with step 3 of the earlier statement. After: with step 3 of the next one.
 5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds that the change was made,
    and step 5 is repeated. After: the journal says "done".
+
 **A ddl command** about the change is given before the change runs, or after it has failed. A table of the target stores
 it. One commit begins the journal with the command's statements, and marks the command as taken if no newer command has
 replaced it. Crash before this commit: nothing happened, and the next attempt reads the command again, or a newer one.

@@ -32,8 +32,8 @@ _LEAST_WEIGHT = 1 / 16
 """The cost of a table with almost no rows, counted in chunks."""
 _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
-"""How many tables are read in one batch. Any number of tables may be finished besides. Each batch takes time for every
-table that is not copied yet, so few batches are best.
+"""The largest number of tables that are read in one batch. Any number of tables may be finished besides. Each batch
+takes time for every table that is not copied yet, so few batches are best.
 """
 _JOB_SECONDS = 3.0
 _SLOW_ROWS = 500

@@ -41,9 +41,9 @@ records are written. Further on, a worker that was ahead in an earlier run may h
 workers may still write records before these. Then the target is asked again.
 
 **Requests that wait.** If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a
-window, before a change of another zone. While two zones write, no batch covers the whole window of a reading before it.
-From the first such batch on, the table's requests *wait* (`CopyState.waits`): their rows are not loaded ahead of the
-log. A request is *kept* until a batch reaches its `high`. That batch settles it in one of two cases:
+window, before a change of another zone. While two zones write, every batch may end so, and then none covers a whole
+window. From the first such batch on, the table's requests *wait* (`CopyState.waits`): their rows are not loaded ahead
+of the log. A request is *kept* until a batch reaches its `high`. That batch settles it in one of two cases:
 
 - The batch begins at or before `low`. So it covers the whole window, as usual.
 - The log has no change of the table from `low` to `high`. So the rows were the same at each place between the two, also
