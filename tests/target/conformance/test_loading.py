@@ -156,10 +156,12 @@ def test_odd_dates_labels_and_documents_are_loaded_as_they_are_written(either: T
         [2, partial, 0, "1", '{",\\x', "[1, 2.50, null]"],
         [3, 0, calendar.microseconds(zero, 0), "a", "NULL", '"x\\ny"'],
         [4, None, None, "", "a", None],
+        [5, None, None, "a", "a", '{"p": 12345678901234567890.12}'],
     ]
     assert load(either, structure, *values)
     write(either, NetChange(other, change(other).deletes, rows(other, *values), change(other).counts))
     assert content(either, structure).equals(content(either, other))
+    assert "12345678901234567890.12" in content(either, structure)["j"][4].as_py()
 
 
 @pytest.mark.parametrize("place", ["first", "last"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +53,29 @@ def test_json_keeps_its_meaning(session: TargetSession, name: TableName) -> None
     write(session, change(structure, upserts=[(1, '{"a": ["it\'s", "\\\\", "🙂", null, 1.5]}'), (2, '""'), (3, None)]))
     found = content(session, structure)["j"].to_pylist()
     assert [text and text.replace(" ", "") for text in found] == ['{"a":["it\'s","\\\\","🙂",null,1.5]}', '""', None]
+
+
+DECIMALS = (
+    '{"p": 12345678901234567890.12, "q": [1.5, {"it\'s \\"x\\" \\\\ é🙂": -0.123456789012345678901234567890}], "": 0.1}',
+    "[99999999999999999999999999999999999999999999999999999999999999999, 18446744073709551615, 1e300]",
+    "-12345678901234567890.12",
+    '{"text": "12345678901234567890.12", "double": 1.2345678901234567e19}',
+)
+
+
+@pytest.mark.parametrize("copies", [1, 30], ids=["few", "many"])
+def test_numbers_of_documents_keep_all_digits(session: TargetSession, name: TableName, copies: int) -> None:
+    structure = table(name, {"id": INT, "j": ColumnType(Kind.JSON)})
+    create(session, structure)
+    texts = [*DECIMALS * copies, None]
+    for _ in range(2):
+        write(session, change(structure, upserts=list(enumerate(texts))))
+        found = content(session, structure)["j"].to_pylist()
+        assert [text and parsed(text) for text in found] == [text and parsed(text) for text in texts]
+
+
+def parsed(text: str) -> Any:
+    return json.loads(text, parse_int=Decimal, parse_float=Decimal)
 
 
 def test_a_key_of_any_name_and_any_text_finds_its_row(session: TargetSession, name: TableName) -> None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind
 from pidts.model.column_text import decimal_text, duration_text
+from pidts.target.json_decimals import reads_documents, with_decimals
 from pidts.target.text import combined, exact_float_text, moment_text, text_of
 
 _BYTES = pa.large_binary()
@@ -35,6 +36,19 @@ def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
     if column.type.kind not in _QUOTE_FREE:
         data = escaped(data, ESCAPES)
     return wrapped(data, b"_binary'" if column.type.is_bytes else b"'", b"'")
+
+
+def stored_literals(column: Column, found: Column | None, values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Returns each value as SQL from which the target's column (`found`) gets it; a NULL stays a missing value."""
+    texts = literals(column, values)
+    return with_decimals(texts, values, quoted) if reads_documents(column, found) else texts
+
+
+def quoted(text: bytes, before: bytes = b"'") -> bytes:
+    """Returns a text as a literal; `before` is the literal's beginning."""
+    for byte, written in ESCAPES:
+        text = text.replace(byte, written)
+    return before + text + b"'"
 
 
 def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:

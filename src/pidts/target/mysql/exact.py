@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, Kind
 from pidts.target.mysql.dialect import identifier
-from pidts.target.mysql.encode import joined, literals, wrapped
+from pidts.target.mysql.encode import joined, stored_literals, wrapped
 from pidts.target.mysql.shape import MyTable
 
 _NULL = pa.scalar(b"NULL", pa.large_binary())
@@ -35,7 +35,7 @@ def _exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) 
     `found` is the target's column.
     """
     name = identifier(column.name).encode()
-    value = pc.fill_null(literals(column, values), _NULL)
+    value = pc.fill_null(stored_literals(column, found, values), _NULL)
     kind = found.type.kind
     if kind is Kind.JSON and not column.type.is_bytes:
         # Equal documents may have different texts (1 and 1.0): both are converted to the server's own text.

@@ -12,7 +12,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pidts.model import Column, Kind
-from pidts.target.mysql.encode import ESCAPES, StatementLimits, demand_fits, literals
+from pidts.target.json_decimals import losing_digits, reads_documents
+from pidts.target.mysql.encode import StatementLimits, demand_fits, quoted, stored_literals
 from pidts.target.text import combined
 
 _CONVERTED = frozenset(
@@ -25,13 +26,15 @@ FewLiterals: TypeAlias = Callable[[pa.Array], list[bytes]]
 """Returns each value as a literal."""
 
 
-def few_literals(column: Column) -> FewLiterals:
-    """Returns the function that writes a column's values as literals; it is the same for all values."""
+def few_literals(column: Column, found: Column | None = None) -> FewLiterals:
+    """Returns the function that writes a column's values as SQL for the target's column (`found`)."""
     kind = column.type.kind
     if column.type.is_integer or kind is Kind.BIT:
         return _numbers
     if kind in _CONVERTED:
-        return partial(_converted, column)
+        return partial(_converted, column, found)
+    if reads_documents(column, found):
+        return partial(_documents, column, found)
     return partial(_quoted, b"_binary'" if column.type.is_bytes else b"'")
 
 
@@ -45,14 +48,18 @@ def _numbers(values: pa.Array) -> list[bytes]:
     return [b"NULL" if one is None else b"%d" % one for one in values.to_pylist()]
 
 
-def _converted(column: Column, values: pa.Array) -> list[bytes]:
-    return [b"NULL" if one is None else one for one in literals(column, values).to_pylist()]
+def _converted(column: Column, found: Column | None, values: pa.Array) -> list[bytes]:
+    return [b"NULL" if one is None else one for one in stored_literals(column, found, values).to_pylist()]
 
 
-def _quoted(quote: bytes, values: pa.Array) -> list[bytes]:
+def _documents(column: Column, found: Column | None, values: pa.Array) -> list[bytes]:
+    return _quoted(b"'", values) if losing_digits(values) is None else _converted(column, found, values)
+
+
+def _quoted(before: bytes, values: pa.Array) -> list[bytes]:
     if pa.types.is_string(values.type):
         values = values.view(pa.binary())  # otherwise each text would be decoded here and encoded again
-    return [b"NULL" if one is None else quote + _escaped(one) + b"'" for one in values.to_pylist()]
+    return [b"NULL" if one is None else quoted(one, before) for one in values.to_pylist()]
 
 
 def few_statements(
@@ -69,9 +76,3 @@ def few_statements(
         demand_fits(size, limits)
         yield head + b"".join(rows[first:last])[:-cut] + tail
         first = last
-
-
-def _escaped(value: bytes) -> bytes:
-    for byte, written in ESCAPES:
-        value = value.replace(byte, written)
-    return value

@@ -14,6 +14,7 @@ values cannot be written directly in the text:
 - A table whose values are nearly as large as a packet is written by INSERT. So is every table of TiDB, which commits in
   the middle of a LOAD DATA.
 - An enum's index 0 is not a label; rows with it are written by INSERT, too.
+- Some numbers of JSON documents would lose digits (`json_decimals`): these rows are written by INSERT.
 
 If all text is ASCII, and a column's charset is not utf8mb4, the statement declares that the text has no charset. The
 bytes are the same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.
@@ -22,7 +23,7 @@ bytes are the same in all charsets, and the server does not have to convert each
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -94,8 +95,9 @@ class Loader:
         if statement is None:
             self._writer.insert(prepared.table, rows)
             return
-        odd = invalid_labels(prepared, rows)
-        if odd is not None:
+        masks = [mask for mask in (invalid_labels(prepared, rows), prepared.losing_digits(rows)) if mask is not None]
+        if masks:
+            odd = reduce(pc.or_, masks)
             self._writer.insert(prepared.table, rows.filter(odd))
             rows = rows.filter(pc.invert(odd))
         try:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind, Table, TableName, Where
 from pidts.target.fit import gone, unfit
+from pidts.target.json_decimals import losing_digits, reads_documents
 from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.encode import stored_literals
 from pidts.target.mysql.exact import is_collated
 from pidts.target.mysql.few_rows import FewLiterals, few_literals
 from pidts.target.mysql.server import TargetServer
@@ -46,6 +50,16 @@ class PreparedTable:
     def rivalled(self) -> bool:
         """Whether an existing row can prevent another row from being written."""
         return bool(self.update) and (self.is_respelled or len(self.found.unique) > 1)
+
+    def literals(self, rows: pa.Table) -> list[pa.Array]:
+        """Returns the values of each written column as SQL."""
+        return [stored_literals(each, self.found.column(each.name), rows[each.name]) for each in self.written]
+
+    def losing_digits(self, rows: pa.Table) -> pa.Array | None:
+        """Returns a mask of the rows with a document that LOAD DATA would change; None if there are none."""
+        documents = [each.name for each in self.written if reads_documents(each, self.found.column(each.name))]
+        masks = [mask for name in documents if (mask := losing_digits(rows[name])) is not None]
+        return reduce(pc.or_, masks) if masks else None
 
     def demand_values(self, rows: pa.Table) -> None:
         """Raises if a value is NULL, and the server would store another value in this column."""
@@ -94,7 +108,11 @@ class PreparedTables:
             f"INSERT INTO {qualified(table.name)} ({', '.join(names)}) VALUES ".encode(),
             b",DEFAULT" * len(named) + b"),",
             self._on_duplicate(table, written, found).encode() if table.identity else b"",
-            tuple((number, few_literals(column)) for number, column in enumerate(table.columns) if column in written),
+            tuple(
+                (number, few_literals(column, found.column(column.name)))
+                for number, column in enumerate(table.columns)
+                if column in written
+            ),
             any(_is_looser(table.column(name), found.column(name)) for name in table.identity),
             _is_respelled([(table.column(name), found.column(name)) for name in table.identity]),
             tuple(column.name for column in written if _fills_null(found.column(column.name))),

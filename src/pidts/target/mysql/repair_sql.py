@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pidts.model import Column
 from pidts.reduce import NetChange
+from pidts.target.json_decimals import reads_documents, with_decimals
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import literals
 from pidts.target.mysql.session import MySqlSession
 from pidts.target.text import combined, hex_text
 
 _MODES = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES"
+_BYTES = pa.large_binary()
 PREAMBLE = (
     "SET NAMES utf8mb4;",
     f"SET time_zone = '+00:00', foreign_key_checks = 0, sql_mode = '{_MODES}';",
@@ -30,19 +31,26 @@ def repair_sql(session: MySqlSession, change: NetChange) -> Iterator[str]:
         yield f"DELETE FROM {qualified(table.name)} WHERE {same};"
     there = session.schema.structure(table.name)
     computed = {column.name.lower() for column in there.columns if column.generated} if there else set()
+    here = {column.name.lower(): column for column in there.columns} if there else {}
     columns = [column for column in table.columns if column.name.lower() not in computed]
     names = ", ".join(identifier(column.name) for column in columns)
     sets = ", ".join(f"{identifier(column.name)} = VALUES({identifier(column.name)})" for column in columns)
-    for values in zip(*(_texts(column, change.upserts[column.name]) for column in columns), strict=True):
+    texts = (_texts(column, change.upserts[column.name], here.get(column.name.lower())) for column in columns)
+    for values in zip(*texts, strict=True):
         given = ", ".join(values)
         yield f"INSERT INTO {qualified(table.name)} ({names}) VALUES ({given}) ON DUPLICATE KEY UPDATE {sets};"
 
 
-def _texts(column: Column, values: pa.ChunkedArray) -> list[str]:
+def _quoted(text: bytes) -> bytes:
+    return b"'" + text.replace(b"'", b"''") + b"'"
+
+
+def _texts(column: Column, values: pa.ChunkedArray, found: Column | None = None) -> list[str]:
     data = combined(values)
     if column.type.is_bytes:
         return [f"X'{text}'" if text is not None else "NULL" for text in hex_text(data).to_pylist()]
     if column.type.is_text or pa.types.is_string(data.type):
-        quoted = pc.replace_substring(data.cast(pa.large_string()), "'", "''").to_pylist()
-        return [f"'{text}'" if text is not None else "NULL" for text in quoted]
+        texts = pa.array([None if text is None else _quoted(text.encode()) for text in data.to_pylist()], _BYTES)
+        stored = with_decimals(texts, data, _quoted) if reads_documents(column, found) else texts
+        return [text.decode() if text is not None else "NULL" for text in stored.to_pylist()]
     return [text.decode() if text is not None else "NULL" for text in literals(column, data).to_pylist()]

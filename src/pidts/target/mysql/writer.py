@@ -251,7 +251,7 @@ class Writer:
 def _rows(prepared: PreparedTable, update: bytes, rows: pa.Table) -> _Text:
     if rows.num_rows <= FEW:
         return _Text(prepared.insert, few_tuples(prepared.texts, rows, prepared.row_end), update, cut=1, most=_ROWS)
-    values = tuples([literals(column, rows[column.name]) for column in prepared.written], prepared.row_end)
+    values = tuples(prepared.literals(rows), prepared.row_end)
     return _Text(prepared.insert, values, update, cut=1, most=_ROWS)
 
 

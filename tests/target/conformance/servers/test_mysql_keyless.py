@@ -98,6 +98,7 @@ PAIRS: list[tuple[ColumnType, Any, Any]] = [
     (ColumnType(Kind.YEAR), 1901, None),
     (ColumnType(Kind.JSON), '{"a": 1}', '{"a": 1.0}'),
     (ColumnType(Kind.JSON), '["A"]', '["a"]'),
+    (ColumnType(Kind.JSON), '{"p": 12345678901234567890.12}', '{"p": 12345678901234567890.13}'),
 ]
 
 
