@@ -139,3 +139,23 @@ def test_statements_to_complete_come_with_values_that_only_the_source_knows(pair
         for each in caught.value.instead:
             pair.target.execute(each)
     assert len(pair.rows(pair.there)[0]) == len(pair.rows(pair.here)[0])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "MODIFY COLUMN g VARCHAR(30) GENERATED ALWAYS AS (LOWER(b)) STORED",
+        "CHANGE g g VARCHAR(30) GENERATED ALWAYS AS (LOWER(b)) STORED FIRST",
+        "DROP g, ADD g VARCHAR(30) GENERATED ALWAYS AS (IF(s, LOWER(b), LOWER(b))) VIRTUAL, DROP KEY by_g, ADD KEY by_g (g)",
+    ],
+    ids=["modify", "change", "anew"],
+)
+def test_a_column_that_only_the_target_generates_stays_when_the_source_generates_it(pair: Pair, made: str) -> None:
+    pair.follow("ALTER TABLE {t} ADD g VARCHAR(20), ADD KEY by_g (g)")
+    pair.run(f"ALTER TABLE {pair.there} MODIFY g VARCHAR(20) GENERATED ALWAYS AS (UPPER(b)) STORED")
+    pair.target.schema.forget()
+    pair.follow(f"ALTER TABLE {{t}} {made}, ADD c INT DEFAULT 5")
+    assert pair.run(f"SELECT id, g, c FROM {pair.here} ORDER BY id") == ((1, "x\\", 5), (2, "y", 5))
+    assert pair.run(f"SELECT id, g, c FROM {pair.there} ORDER BY id") == ((1, "X\\", 5), (2, "Y", 5))
+    pair.insert("id, b", "(3, 'Zz')")
+    assert pair.run(f"SELECT g FROM {pair.there} WHERE id = 3") == (("ZZ",),)

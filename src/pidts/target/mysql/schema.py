@@ -7,9 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pidts.model import ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName
-from pidts.schema import AddColumn, AlterTable, Statement, apply, classify
+from pidts.schema import (
+    Action,
+    AddColumn,
+    AlterTable,
+    ChangeColumn,
+    DropColumn,
+    ModifyColumn,
+    Statement,
+    apply,
+    classify,
+)
 from pidts.target.arithmetic import exact
 from pidts.target.difference import (
+    kept_names,
     recomputed,
     refuse_rounded,
     refuse_shortened,
@@ -112,14 +123,16 @@ class MySqlSchema(ServerSchema[MyTable]):
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
+                found = self.structure(statement.table)
+                made = computed_here(statement, old, new, found, self._connection.server)
+                statement, old = _without_generated_here(statement, old, new, found, made)
+                before = {**before, statement.table: old}
                 is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 if not is_own_kind:
                     self._refuse_shortened(statement, old, new, plain)
                 self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)
-                found = self.structure(statement.table)
-                made = computed_here(statement, old, new, found, self._connection.server)
                 there = frozenset(one.name.lower() for one in found.columns if one.generated) if found else frozenset()
                 unknown = unfillable(statement, old, new, executed_at, made, reads_alike=is_own_kind)
                 anew = recomputed(statement, old, new)
@@ -166,6 +179,43 @@ class MySqlSchema(ServerSchema[MyTable]):
             where = f"{dialect.identifier(column)} IS NOT NULL"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
                 raise refuse_unknown(column, old, instead)
+
+
+def _without_generated_here(
+    statement: AlterTable, before: Table, after: Table, found: Table | None, made: frozenset[str]
+) -> tuple[AlterTable, Table]:
+    """Leaves out what makes a plain column of the source generated, if the target's column is generated already.
+
+    The target's column stays as it is: its values come from its own expression before and after the statement. This is
+    so on the way back after a cutover: the old server has the columns that the statements of the cutover make. `made`
+    are columns that the target can compute by the source's expression: they get it.
+    """
+    there = {column.name.lower() for column in found.columns if column.generated} if found is not None else set()
+    plain = {column.name.lower(): column.name for column in before.columns if not column.generated}
+    origin = kept_names(statement, before, after)
+    moved = {old for new, old in origin.items() if new.lower() != old.lower()}
+    new = {
+        name: column
+        for column in after.columns
+        if column.generated
+        and (name := column.name.lower()) in (there & plain.keys()) - made
+        and plain[name] not in moved
+        and origin.get(column.name, plain[name]) == plain[name]
+    }
+    actions = tuple(action for action in statement.actions if _column_of(action) not in new)
+    columns = tuple(new.get(column.name.lower(), column) for column in before.columns)
+    return replace(statement, actions=actions), replace(before, columns=columns)
+
+
+def _column_of(action: Action) -> str | None:
+    """Returns the column, in lower case, that an action defines or drops."""
+    match action:
+        case AddColumn(column=column) | ModifyColumn(column=column) | ChangeColumn(column=column):
+            return column.name.lower()
+        case DropColumn(name=name):
+            return name.lower()
+        case _:
+            return None
 
 
 def computed_here(
