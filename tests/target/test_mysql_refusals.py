@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
+import pytest
+from tests.target.conformance.samples import INT, create, rows, table
+
+from pidts.model import ColumnType, Halted, Kind, TableName
 from pidts.model.advice import COMPARE_TODO
+from pidts.sandbox import Server
+from pidts.target import MySqlTarget
 from pidts.target.mysql.errors import refused_row_todo
 
 
@@ -18,3 +26,21 @@ def test_a_name_with_a_dot_is_in_no_statement_since_it_may_belong_to_schema_or_t
     assert f"SHOW TRIGGERS lists the triggers of {table}" in todo
     assert "FROM" not in todo
     assert refused_row_todo(4025, "CONSTRAINT `odd` failed for `a`.`b`", table) == COMPARE_TODO
+
+
+@pytest.mark.parametrize("by", ["load", "insert"])
+def test_a_time_that_only_mariadb_can_have_is_explained(
+    mysql97: Server, database: str, run_sql: Callable[..., Any], by: str
+) -> None:
+    run_sql(mysql97, "SET GLOBAL local_infile = ON")
+    structure = table(TableName(database, "t"), {"id": INT, "a": ColumnType(Kind.TIME, fsp=3)})
+    longest = rows(structure, (1, -((838 * 60 + 59) * 60 + 59) * 1_000_000 - 999_000))
+    with closing(MySqlTarget(mysql97.host, mysql97.port, mysql97.user, mysql97.password).connect()) as session:
+        create(session, structure)
+        session._loader._takes_files = by == "load"
+        session.begin()
+        with pytest.raises(Halted) as error:
+            session.load(structure, longest)
+        session.rollback()
+    assert "A TIME of MySQL ends at 838:59:59.000000" in error.value.todo
+    assert "--resync" in error.value.todo

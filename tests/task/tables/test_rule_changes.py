@@ -180,9 +180,11 @@ def test_a_copy_over_rows_says_what_it_removes() -> None:
     with_key = replace(TABLE, keys=(Key("PRIMARY", ("id",), unique=True, primary=True),))
     (note,) = rule_changes.row_notes([replace(fit, target_table=with_key, mode=CopyMode.ADD)])
     assert note.startswith("extra rows of shop.t_1 that the source does not have stay")
+    assert isinstance(note, rule_changes.Caution), "they may be rows of another task"
     filtered = replace(fit, target_table=with_key, mode=CopyMode.ADD, stay=("a filter may have kept them",))
     (note,) = rule_changes.row_notes([filtered])
     assert "stay, because a filter may have kept them; pidts verify" in note
+    assert not isinstance(note, rule_changes.Caution)
     mapped = replace(
         filtered, target_table=with_key.renamed(TableName("shop", "t_2")), stay=("a mapping changes keys",)
     )

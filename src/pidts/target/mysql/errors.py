@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import pymysql
 
 from pidts.login import not_offered, number_and_text, refused, seen_host, without_password
 from pidts.model import TRANSACTION_TOO_LARGE, DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
-from pidts.model.advice import COMPARE_TODO
+from pidts.model.advice import COMPARE_TODO, RESYNC
 from pidts.model.errors import NOWHERE
 from pidts.schema import quote
 from pidts.schema.defaults import literal
@@ -182,6 +182,13 @@ _CHECKED = frozenset({3819, 4025})
 """The errors of MySQL and of MariaDB for a row that a CHECK constraint refuses."""
 _NO_VALUE = frozenset({1048, 1263, 1364})
 """The errors, and the warning of a load, for a row without a value for a column that is NOT NULL."""
+_WRONG_VALUE, _OUT_OF_RANGE = 1292, 1264
+_LONG_TIME = re.compile(r"time value: '-?838:59:59\.0*[1-9]")
+_LONG_TIME_TODO = (
+    "A TIME of MySQL ends at 838:59:59.000000, and at -838:59:59.000000 below; MariaDB also has the fractions of this "
+    f"second. Change the value on the source, then copy the table again: {RESYNC}"
+)
+"""The advice after a time that only MariaDB can have."""
 _COLUMN = re.compile(r"(?:[Cc]olumn|Field) '([^']+)'")
 DUPLICATE = frozenset({1062, 1586})
 """The errors for a row that has a unique value of another row."""
@@ -259,11 +266,11 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     return refused
 
 
-def refused_row_todo(number: int, text: str, table: str) -> str:
+def refused_row_todo(number: int, text: str, table: str, times: Collection[str] = ()) -> str:
     """Returns the advice to the operator after the server has refused a row of the table with this error or warning.
 
     `table` is `schema.name`. If one of the two names contains a dot, it is not known where the schema ends. Then the
-    advice has no statement, which might name another table.
+    advice has no statement, which might name another table. `times` are columns of type TIME.
     """
     schema, _, own_name = table.partition(".")
     by_trigger = number == _SIGNALLED or (number == _NO_SUCH_TABLE and not _is_gone(number, text, table))
@@ -276,6 +283,9 @@ def refused_row_todo(number: int, text: str, table: str) -> str:
         place, column = f"{quote(schema)}.{quote(own_name)}", quote(named[1])
         remedy = f"ALTER TABLE {place} MODIFY {column} ... NULL, with the column's type instead of the dots"
         return not_null_todo(f"{column} of {place}", remedy)
+    is_long = number == _OUT_OF_RANGE and (named := _COLUMN.search(text)) is not None and named[1] in times
+    if is_long or (number == _WRONG_VALUE and _LONG_TIME.search(text)):
+        return _LONG_TIME_TODO
     if number not in _CHECKED or not (found := _CONSTRAINT.search(text)):
         return COMPARE_TODO
     name, place = found[1] or found[2].replace("``", "`"), f"{quote(schema)}.{quote(own_name)}"

@@ -130,11 +130,12 @@ class Loader:
         if added < sent and not others:
             raise _RowExistsError
         number, text = (others or said or [(0, "no reason given")])[0]
+        times = [column.name for column in prepared.written if column.type.kind is Kind.TIME]
         raise Halted(
             "target-refused",
             f"the target took {added} of {sent} rows: {text} (warning {number})",
             where=Where(table=str(prepared.table.name)),
-            todo=refused_row_todo(number, text, str(prepared.table.name)),
+            todo=refused_row_todo(number, text, str(prepared.table.name), times),
         )
 
 

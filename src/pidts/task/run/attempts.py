@@ -77,6 +77,7 @@ from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.tracker import Tracker
 from pidts.task.tables.copy_start import Patterns
 from pidts.task.tables.rewind_request import RewindPoint
+from pidts.task.tables.rule_changes import Caution
 
 _log = structlog.get_logger(__name__)
 
@@ -468,7 +469,7 @@ class Attempts:
     def _note_start(self, begun: StartState) -> None:
         """Notes that the start has done what was requested, and has recorded this on the target."""
         for note in begun.notes:
-            _log.info(note)
+            (_log.warning if isinstance(note, Caution) else _log.info)(note)
         if begun.notes:
             self._tracker.note("; ".join(begun.notes))
         self._next.note_start(begun)

@@ -170,6 +170,12 @@ def with_own_rows_only(
     return found
 
 
+class Caution(str):
+    """A note that is logged as a warning: rows stay, and an operator may have expected that they are removed."""
+
+    __slots__ = ()
+
+
 def row_notes(fits: Sequence[TableFit]) -> list[str]:
     """Returns notes about extra rows of the target when these tables are copied again."""
     notes = [
@@ -193,11 +199,10 @@ def row_notes(fits: Sequence[TableFit]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for name, why in sorted(reasons.items()):
         alike.setdefault(" and ".join(dict.fromkeys(why)), []).append(name)
-    notes += [
-        f"extra rows of {', '.join(names)} that the source does not have stay, because {why}; pidts verify TASK lists "
-        "them"
-        for why, names in alike.items()
-    ]
+    for reason, tables in alike.items():
+        stay = f"extra rows of {', '.join(tables)} that the source does not have stay, because {reason}"
+        note = f"{stay}; pidts verify TASK lists them"
+        notes.append(Caution(note) if OTHER_TABLES in reason else note)
     return notes
 
 
