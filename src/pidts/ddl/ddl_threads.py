@@ -286,7 +286,7 @@ class DdlThreads:
                     raise
                 if isinstance(error, RowsUnknown) and self._copies_again(halt := due.failed_halt(error)):
                     raise CopyAgain(halt) from error
-                self._report_failure(due, error)
+                self._report_failure(due, error.for_operator() if isinstance(error, RowsUnknown) else error)
                 self._wait_for_command(due, is_newer)
             else:
                 match result:

@@ -29,6 +29,7 @@ from pidts.model.errors import (
     ServerDown,
     StructureChanged,
     Transient,
+    ValuesGenerated,
     Where,
 )
 from pidts.model.event import ChangeEvent, DataChange, Op, SchemaEvent
@@ -167,6 +168,7 @@ __all__ = [
     "Tombstones",
     "Transaction",
     "Transient",
+    "ValuesGenerated",
     "Where",
     "Xa",
     "XaStep",

@@ -188,6 +188,22 @@ class RowsUnknown(Halted):
     The statements in `instead` create the columns. If the table is copied again, its rows get the values.
     """
 
+    def for_operator(self) -> Halted:
+        """Returns the halt of a table that is not copied again."""
+        return self
+
+
+class ValuesGenerated(RowsUnknown):
+    """A schema change gives other values to a column that the target generates.
+
+    The statements in `instead` make it a plain column, so that a copy can write the values. An operator may need the
+    generated column: the halt does not advise these statements.
+    """
+
+    def for_operator(self) -> Halted:
+        """Returns the halt of a table that is not copied again."""
+        return Halted(self.code, self.what, where=self.where, todo=self.todo)
+
 
 class StructureChanged(Halted):
     """A table does not have the structure that the caller expects."""

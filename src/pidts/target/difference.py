@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, Where
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, ValuesGenerated, Where
 from pidts.model.advice import REPLACE, RESYNC
 from pidts.model.errors import named
 from pidts.schema import (
@@ -266,13 +266,18 @@ def refuse_unfillable(
     columns: list[str], table: Table, instead: tuple[str, ...] = (), kind: type[Halted] = Halted
 ) -> Halted:
     """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
+    todo = (
+        "Let the target create the column; add an UPDATE if you know the values of the existing rows, or read the rows "
+        "again if you do not"
+    )
+    if issubclass(kind, ValuesGenerated):
+        todo = "Give the target's generated column an expression that computes the source's values"
     return kind(
         "ddl-not-translatable",
         f"{named('column', columns, 'has', 'have')} values in existing rows that the source computed, and the target "
         "may compute other values",
         where=Where(table=str(table.name)),
-        todo="Let the target create the column; add an UPDATE if you know the values of the existing rows, or read "
-        "the rows again if you do not",
+        todo=todo,
         instead=instead,
     )
 

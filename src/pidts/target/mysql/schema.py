@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pidts.model import ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName
+from pidts.model import ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName, ValuesGenerated
 from pidts.schema import (
     Action,
     AddColumn,
@@ -139,8 +139,10 @@ class MySqlSchema(ServerSchema[MyTable]):
                 unknown += [name for name in anew if name.lower() not in there and name not in unknown]
                 if unknown and self._connection.rows(f"SELECT 1 FROM {qualified(statement.table)} LIMIT 1"):
                     made_by_source = {one.name for one in new.columns if one.auto_increment or one.generated}
-                    kind = RowsUnknown if made_by_source.issuperset(unknown) else Halted
-                    raise refuse_unfillable(unknown, old, plain, kind)
+                    may_copy = made_by_source.issuperset(unknown)
+                    is_here = not there.isdisjoint(name.lower() for name in unknown)
+                    kind = (ValuesGenerated if is_here else RowsUnknown) if may_copy else Halted
+                    raise refuse_unfillable(unknown, old, plain if may_copy or not is_here else (), kind)
                 return dialect.render(statement, before, after, self._connection.server, executed_at, made | there)
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
