@@ -19,8 +19,9 @@ The points at which a run may be interrupted, and what holds there:
 1. Before or after a comparison: nothing was written, and the next run compares again.
 2. The relay does not have the checkpoint's place yet, for example because tables wait at an earlier place: nothing is
    compared at the start. A batch that moves the checkpoint begins at this place, so the relay then has the next entry.
-3. Between the comparison at the start and a batch, the relay is emptied and filled again: the next batch compares
-   before it writes. The relay's reader itself returns no entries of another server that begin before the place from
+3. Between the comparison at the start and a batch, PiDTS empties the relay and fills it again: the next batch compares
+   before it writes. If somebody removes the relay's folder under a running task, the comparison may still use the
+   former log file. The relay's reader itself returns no entries of another server that begin before the place from
    which it reads on.
 4. During a commit: the position and the log file are in one row, so they belong together.
 
