@@ -98,12 +98,20 @@ MARIADB = LogFile("bin.000007", 100, 1, "mariadb server-id 1 at a")
         (KNOWN, replace(ANEW, server="mysql b", name="bin.000008"), "a:1-9", "a:1-8", True),
         (KNOWN, replace(ANEW, server="mysql b"), "a:1-9", None, True),
         (KNOWN, replace(ANEW, server="mysql b"), "", "a:1-9", True),
+        # The other server has a copy of the log file, and its set may have more from before the task began.
+        (KNOWN, replace(KNOWN, server="mysql b"), "a:3-9", "a:1-9", False),
+        (KNOWN, replace(KNOWN, server="mysql b"), "", None, False),
+        (KNOWN, replace(KNOWN, server="mysql b"), "a:3-9", "a:1-10", True),
         # This may be the same MariaDB in a new container.
         (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b"), "0-1-9", "0-1-9,1-1-3", False),
         (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b"), "", "0-1-9", False),
         (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b"), "0-1-9", "0-1-8", True),
         (MARIADB, replace(MARIADB, server="mariadb server-id 1 at b", name="bin.000008"), "0-1-9", "0-1-10", True),
         # The checkpoint has no log file.
+        (None, KNOWN, "a:1-9", "a:5-9", False),  # a:1-4 came from a backup, and is in no log file
+        (None, KNOWN, "a:1-9,b:1-3", "a:1-9", False),
+        (None, KNOWN, "a:1-9", "a:5-8", True),
+        (None, KNOWN, "a:1-9", "b:1-9", True),
         (None, KNOWN, "0-1-9", "0-1-8", True),
         (None, KNOWN, "0-1-9", "0-1-9,1-1-1", False),
         (None, KNOWN, "0-1-9", None, False),
@@ -124,6 +132,14 @@ def test_the_log_of_another_server_is_right_only_with_the_same_transactions_befo
         with pytest.raises(Halted, match="with other transactions before it") if refused else nullcontext() as caught:
             call()
         assert not refused or caught.value.code == "other-source"
+
+
+def test_the_text_about_the_copy_is_not_parsed_if_the_log_files_are_equal() -> None:
+    """Each batch compares, and the copy of many tables has a long text."""
+    one = replace(checkpoint(), copy="no JSON")
+    end_of_batch(Relay({AT: KNOWN}), [one], AT, END)
+    with pytest.raises(ValueError, match="Expecting value"):
+        end_of_batch(Relay({AT: ANEW}), [one], AT, END)
 
 
 def test_a_worker_that_is_ahead_of_a_new_servers_log_is_refused() -> None:

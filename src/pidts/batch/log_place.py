@@ -75,7 +75,10 @@ def _demand_same_file(relay: _Relay, checkpoints: Sequence[Checkpoint], at: Lsn)
     if there is None:
         return
     for one in checkpoints:
-        known, place, where = one.log_file, stored_with(one).lsn, Where(source=one.source)
+        known = one.log_file
+        if known is not None and known.server == there.server and not known.is_another(there):
+            continue  # the usual case, decided without the copy's text, which may be long
+        place, where = stored_with(one).lsn, Where(source=one.source)
         if place.change_no != at.change_no:
             continue
         if known is not None and known.is_made_anew(there):

@@ -240,13 +240,16 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
     """Refuses a relay that has another server's log file (`there`) at a checkpoint's place.
 
     `known` is the checkpoint's log file, of another server than `there`; None if it is not known. The relay's log is
-    right nevertheless if the GTIDs `found` before this place are those of the checkpoint. If the servers may be one
-    server, the checkpoint's set may be unknown, or lack transactions from before its task began.
+    right nevertheless if the GTIDs `found` before this place are those of the checkpoint. The checkpoint's set may be
+    unknown, or lack transactions from before its task began, in two cases: the servers may be one server, or one has a
+    copy of the other's log file. `start_again` accepts such a server, too.
     """
     if known is None:
-        is_same = has_executed(gtid_set, found)
+        is_same = _has_common_lasts(gtid_set, found)
     else:
-        may_lack = _may_be_same(known.server, there.server) and not known.is_another(there)
+        is_another = known.is_another(there)
+        has_copy = known.name == there.name and not is_another
+        may_lack = has_copy or (_may_be_same(known.server, there.server) and not is_another)
         is_same = _are_same(gtid_set, found, may_lack=may_lack)
     if is_same:
         return
@@ -256,6 +259,25 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
         f"transactions before it ({found})"
     )
     raise Halted("other-source", what, where=where, todo=OWN_RELAY)
+
+
+def _has_common_lasts(applied: str, found: str | None) -> bool:
+    """Whether the GTIDs `found` have the checkpoint's last transaction of each server UUID that both sets have.
+
+    Also True if one of the two sets is not known. MySQL's executed set, which a first start may have stored, has more
+    than the log: transactions of a backup from which the server was made are in no log file.
+    """
+    if not applied or found is None:
+        return True
+    try:
+        ours, there = parse_gtid_set(applied), parse_gtid_set(found, mariadb=":" not in applied)
+    except ValueError:
+        return False
+    if not (isinstance(ours, MySqlGtidSet) and isinstance(there, MySqlGtidSet)):
+        return _is_within(ours, there)
+    logged, lasts = dict(there.members), _lasts(ours)
+    common = lasts.keys() & logged.keys()
+    return bool(common) and all(any(first <= lasts[one] <= last for first, last in logged[one]) for one in common)
 
 
 def _are_same(gtid_set: str, found: str | None, *, may_lack: bool) -> bool:
