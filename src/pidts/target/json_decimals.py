@@ -23,7 +23,10 @@ from pidts.target.text import combined
 _BYTES = pa.large_binary()
 _MAY_LOSE_DIGITS = "[0-9.]{17}"
 """A number of at most 15 digits is the same as a DOUBLE. So is a whole number of 16 digits, as it has 64 bits."""
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"-?[0-9]+")
+_SHORT = 16
+"""A number of at most this many characters is never changed."""
 _DIGITS, _SCALE = 65, 30
 """The largest numbers of digits of a DECIMAL: all, and after the point."""
 
@@ -43,10 +46,16 @@ def losing_digits(values: pa.ChunkedArray | pa.Array) -> pa.BooleanArray | None:
     suspects = pc.fill_null(pc.match_substring_regex(texts, _MAY_LOSE_DIGITS), pa.scalar(value=False))
     if not pc.any(suspects).as_py():
         return None
-    mask = [
-        suspect and bool(_decimals(text.as_py())) for suspect, text in zip(suspects.to_pylist(), texts, strict=True)
-    ]
-    return pa.array(mask) if any(mask) else None
+    found = [_may_lose_digits(text) and bool(_decimals(text)) for text in texts.filter(suspects).to_pylist()]
+    return pc.replace_with_mask(suspects, suspects, pa.array(found)) if any(found) else None
+
+
+def _may_lose_digits(text: str) -> bool:
+    """Whether a text has a number that MySQL would change, even as a part of a string: faster than `_decimals`."""
+    try:
+        return any(_decimal(digits) is not None for digits in _NUMBER.findall(text) if len(digits) > _SHORT)
+    except ValueError:  # an integer of thousands of digits
+        return True
 
 
 def with_decimals(literals: pa.Array, values: pa.ChunkedArray | pa.Array, quote: Quote) -> pa.Array:
@@ -75,7 +84,7 @@ def _decimals(text: str) -> list[tuple[str, Decimal]]:
 
 def _decimal(digits: str) -> Decimal | None:
     """Returns a number that MySQL would change, and that a DECIMAL can hold; None for all other numbers."""
-    if len(digits) <= 16 or "e" in digits or "E" in digits:
+    if len(digits) <= _SHORT or repr(float(digits)) == digits or "e" in digits or "E" in digits:
         return None
     if _WHOLE.fullmatch(digits) and -(2**63) <= int(digits) < 2**64:
         return None
