@@ -275,9 +275,9 @@ def _has_common_lasts(applied: str, found: str | None) -> bool:
         return False
     if not (isinstance(ours, MySqlGtidSet) and isinstance(there, MySqlGtidSet)):
         return _is_within(ours, there)
-    logged, lasts = dict(there.members), _lasts(ours)
-    common = lasts.keys() & logged.keys()
-    return bool(common) and all(any(first <= lasts[one] <= last for first, last in logged[one]) for one in common)
+    logged = dict(there.members)
+    lasts = [(logged[one], intervals[-1][1]) for one, intervals in ours.members if one in logged]
+    return bool(lasts) and all(any(first <= at <= last for first, last in intervals) for intervals, at in lasts)
 
 
 def _are_same(gtid_set: str, found: str | None, *, may_lack: bool) -> bool:
