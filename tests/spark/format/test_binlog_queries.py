@@ -208,7 +208,7 @@ def parent(pid: int) -> int:
 
 
 def test_an_error_says_what_to_do(spark: SparkSession, orders: dict[str, str]) -> None:
-    with pytest.raises(PySparkException, match="Do you mean `tables`"):
+    with pytest.raises(PySparkException, match="Did you mean 'tables'"):
         spark.read.format("binlog").options(url=orders["url"], tabels="a.b").load()
     with pytest.raises(PySparkException, match="access-denied"):
         spark.read.format("binlog").options(**{**orders, "password-file": __file__}).load().collect()
