@@ -110,8 +110,8 @@ class TranslatingServer:
                     connection.recv(8)
                     connection.sendall(b"N")  # the first message asks for TLS
                     connection.recv(4096)
+                    self.logins += 1  # before the answer, since the client may end at once
                     connection.sendall(b"E" + (len(self._fields) + 4).to_bytes(4) + self._fields)
-                    self.logins += 1
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
