@@ -24,6 +24,7 @@ The cases:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pidts.model import GtidSet, Halted, LogFile, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
@@ -227,13 +228,18 @@ def has_executed(applied: str, found: str | None) -> bool:
 
     Also True if one of the two sets is not known.
     """
+    return _fits(applied, found, _is_within)
+
+
+def _fits(applied: str, found: str | None, are_fit: Callable[[GtidSet, GtidSet], bool]) -> bool:
+    """Whether two sets fit; True if one of them is not known, False if one of them cannot be read."""
     if not applied or found is None:
         return True
     try:
         ours, there = parse_gtid_set(applied), parse_gtid_set(found, mariadb=":" not in applied)
     except ValueError:
         return False
-    return _is_within(ours, there)
+    return are_fit(ours, there)
 
 
 def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, found: str | None, where: Where) -> None:
@@ -245,11 +251,10 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
     copy of the other's log file. `start_again` accepts such a server, too.
     """
     if known is None:
-        is_same = _has_common_lasts(gtid_set, found)
+        is_same = _fits(gtid_set, found, _has_common_lasts)
     else:
-        is_another = known.is_another(there)
-        has_copy = known.name == there.name and not is_another
-        may_lack = has_copy or (_may_be_same(known.server, there.server) and not is_another)
+        has_copy = known.name == there.name or _may_be_same(known.server, there.server)
+        may_lack = has_copy and not known.is_another(there)
         is_same = _are_same(gtid_set, found, may_lack=may_lack)
     if is_same:
         return
@@ -261,18 +266,12 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
     raise Halted("other-source", what, where=where, todo=OWN_RELAY)
 
 
-def _has_common_lasts(applied: str, found: str | None) -> bool:
-    """Whether the GTIDs `found` have the checkpoint's last transaction of each server UUID that both sets have.
+def _has_common_lasts(ours: GtidSet, there: GtidSet) -> bool:
+    """Whether a log's GTIDs (`there`) have the checkpoint's last transaction of each server UUID that both sets have.
 
-    Also True if one of the two sets is not known. MySQL's executed set, which a first start may have stored, has more
-    than the log: transactions of a backup from which the server was made are in no log file.
+    MySQL's executed set, which a first start may have stored as the checkpoint's, has more than the log: transactions
+    of a backup from which the server was made are in no log file.
     """
-    if not applied or found is None:
-        return True
-    try:
-        ours, there = parse_gtid_set(applied), parse_gtid_set(found, mariadb=":" not in applied)
-    except ValueError:
-        return False
     if not (isinstance(ours, MySqlGtidSet) and isinstance(there, MySqlGtidSet)):
         return _is_within(ours, there)
     logged = dict(there.members)
