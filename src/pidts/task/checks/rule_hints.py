@@ -102,7 +102,7 @@ class UnusedRule:
     def advice(self, present: Collection[TableName]) -> str:
         """Returns what to do about the rule. `present` are all tables of the sources, even those not in the task."""
         in_schemas = [name for name in present if self._fits(self.schema, name.schema)]
-        if left_out := [name for name in in_schemas if not self.table or self._fits(self.table, name.name)]:
+        if left_out := [name for name in in_schemas if self.covers(name)]:
             return f"block-allow-list leaves out {listed(sorted(left_out))}: take it into the list, or remove the rule"
         if in_schemas:
             tables = {name.name: str(name) for name in sorted(in_schemas, reverse=True)}
@@ -111,6 +111,10 @@ class UnusedRule:
             meant = similar(self.schema, sorted({name.schema for name in present}))
         said = f"Did you mean {' or '.join(meant)}?" if meant else "Check its spelling."
         return f"{said} If a table that it matches is created later, leave it as it is"
+
+    def covers(self, name: TableName) -> bool:
+        """Whether the rule's patterns match the table's name."""
+        return self._fits(self.schema, name.schema) and (not self.table or self._fits(self.table, name.name))
 
     def _fits(self, pattern: str, name: str) -> bool:
         return matches(pattern, name, case_sensitive=self.case_sensitive)
@@ -135,15 +139,8 @@ def _rules_with_tables(part: TaskConfig, names: Collection[TableName]) -> Iterat
         says = f"{_KINDS[rule.map]} {rule.name} ({pattern}{rule.says})"
         fit = any(rule.fits(name, case_sensitive=allow.case_sensitive) for name in names)
         yield UnusedRule(says, rule.schema, rule.table, allow.case_sensitive and not rule.exact), fit
-
-    def fits(pattern: str, name: str) -> bool:
-        return matches(pattern, name, case_sensitive=allow.case_sensitive)
-
-    for schema in allow.do_dbs:
-        says = f"block-allow-list: {schema} of do-dbs"
-        fit = any(fits(schema, name.schema) for name in names)
-        yield UnusedRule(says, schema, "", allow.case_sensitive), fit
-    for schema, table in allow.do_tables:
-        says = f"block-allow-list: {schema}.{table} of do-tables"
-        fit = any(fits(schema, name.schema) and fits(table, name.name) for name in names)
-        yield UnusedRule(says, schema, table, allow.case_sensitive), fit
+    listed_names = [(f"{schema} of do-dbs", schema, "") for schema in allow.do_dbs]
+    listed_names += [(f"{schema}.{table} of do-tables", schema, table) for schema, table in allow.do_tables]
+    for says, schema, table in listed_names:
+        entry = UnusedRule(f"block-allow-list: {says}", schema, table, allow.case_sensitive)
+        yield entry, any(map(entry.covers, names))
