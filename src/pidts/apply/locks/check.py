@@ -50,7 +50,7 @@ _TODO = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSettings:
-    """Which rows are compared, and what happens to rows that differ."""
+    """The choice of the rows that are compared, and the policy for rows that differ."""
 
     task: str
     source: str

@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import ceil
 
 _SHARE = 0.75
-"""Which part of the remaining pieces the next bundles of all slots take together."""
+"""The part of the remaining pieces that the next bundles of all slots take together."""
 
 
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:

@@ -31,7 +31,7 @@ _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 @dataclass(frozen=True, slots=True)
 class ExtraKeys:
-    """Which of the target's next keys the source does not have."""
+    """The result of a look for the target's next keys on the source: the keys that the source does not have."""
 
     server: str
     low: Position

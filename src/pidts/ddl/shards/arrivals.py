@@ -18,7 +18,7 @@ ArrivalKind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What ddl commands for a waiting change would do, as three fields of `Halt`."""
+    """The effects that ddl commands for a waiting change would have, as three fields of `Halt`."""
 
     unfit: tuple[str, ...]
     lacks: tuple[str, ...]
@@ -71,12 +71,12 @@ class CommonWait:
 
 @dataclass(slots=True)
 class Examination:
-    """What the last examination of a group has found. An event that may change this ends its validity."""
+    """The result of the last examination of a group. An event that may change it ends its validity."""
 
     waits: dict[ArrivalKind, Wait] = field(default_factory=dict)
     """The wait of the arrivals of each kind."""
     outlooks: dict[ArrivalKind, Outlook] = field(default_factory=dict)
-    """What ddl commands would do, for arrivals of each kind."""
+    """The effects that ddl commands would have, for arrivals of each kind."""
     common: CommonWait | None = None
     """The wait of all arrived members; None if they wait for different reasons, or if this is not known."""
 
