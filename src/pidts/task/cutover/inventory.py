@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from pidts.apply import TargetSession
-from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, OnUpdate, SourceTablesKey, Table, TableName
+from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, Kind, OnUpdate, SourceTablesKey, Table, TableName
 from pidts.source import connect
 from pidts.source.connection import server_info
 from pidts.source.counters import next_values
@@ -102,6 +102,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     # MySQL may have a foreign key and a check of the same name, MariaDB and PostgreSQL may not.
     there = _product(target)
     taken = {(key.table, key.name) for key in fitting if there != "mysql"}
+    names: set[tuple[str, str]] = set()  # of checks on MySQL, by schema
     made: list[CheckConstraint | ExpressionKey] = []
     automatic: list[OnUpdate] = []
     remade: list[RemadeColumn] = []
@@ -126,6 +127,8 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             left += [] if part_of_table is not None else [_with_statement(part, one, target)]
         else:
             wanted = _made(part, one, sources.tables[source], merged, alike=alike)
+            if there == "mysql" and isinstance(wanted, CheckConstraint):
+                wanted = _named_uniquely(wanted, names)
             if wanted is None or (isinstance(wanted, CheckConstraint) and (wanted.table, wanted.name) in taken):
                 left.append(one)
                 continue
@@ -178,10 +181,13 @@ def _with_statement(part: TaskConfig, left: UncarriedObject, target: TargetSessi
 
 
 def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> bool:
-    """Whether the target already has the source's column definition, key or partitions (`one`)."""
+    """Whether the target already has the source's column definition, key or partitions (`one`).
+
+    A column of the type JSON has no need of the check that its values are JSON.
+    """
     if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
         return not remade_tables.is_needed(target, special)
-    if one.kind not in {GENERATED, DECLARED} or one.table_name is None:
+    if one.table_name is None or not (one.kind in {GENERATED, DECLARED} or one.is_of_json):
         return False
     name = part.rules.target_name(one.table_name)
     if one.kind == DECLARED:
@@ -189,8 +195,22 @@ def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> 
         return isinstance(target, MySqlSession) and not remade_columns.is_needed(target, wanted)
     found = target.schema.structure(name)
     return found is not None and any(
-        column.generated and column.name.lower() == one.name.lower() for column in found.columns
+        (column.type.kind is Kind.JSON if one.is_of_json else column.generated)
+        for column in found.columns
+        if column.name.lower() == one.name.lower()
     )
+
+
+def _named_uniquely(check: CheckConstraint, names: set[tuple[str, str]]) -> CheckConstraint:
+    """Returns the check with its table's name before its own if another table of the schema has a check of this name.
+
+    MySQL demands unique names in a schema, MariaDB only in a table. `names` are those in use; the result's is added.
+    """
+    schema = check.table.schema.casefold()
+    if (schema, check.name.casefold()) in names:
+        check = replace(check, name=f"{check.table.name}_{check.name}")
+    names.add((schema, check.name.casefold()))
+    return check
 
 
 def _made(
