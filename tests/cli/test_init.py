@@ -272,3 +272,56 @@ def test_zero_dates_are_errors_where_the_source_refuses_them_and_has_none(postgr
             assert ("\npidts:\n  zero-dates: error" in text) is refuses
             # The notes take account of the line `zero-dates: error`, with which the column stays NOT NULL.
             assert ("created without NOT NULL" in text) is not refuses
+
+
+def test_each_server_has_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = {"MYSQL_PWD": "x", "SOURCE_PASSWORD": "s", "TARGET_PASSWORD": "t", "PGPASSWORD": "p"}
+    one = source_address("mysql://u@h/", environ, "SOURCE_PASSWORD")
+    assert (one.password, one.variable, one.source and one.source.password) == ("s", "SOURCE_PASSWORD", "s")
+    for url in ("mysql://u@h/", "postgresql://u@h/d"):
+        other = target_address(url, environ, "TARGET_PASSWORD")
+        assert (other.password, other.variable) == ("t", "TARGET_PASSWORD")
+        assert target_address(url, environ).variable in {"MYSQL_PWD", "PGPASSWORD"}, "an administrator's URL"
+    assert source_address("mysql://u:${MYSQL_PWD}@h/", environ, "SOURCE_PASSWORD").password == "x"
+    assert source_address("mysql://u:@h/", environ, "SOURCE_PASSWORD").password == ""
+    assert source_address("mysql://u@h/", {"MYSQL_PWD": "x"}, "SOURCE_PASSWORD").variable == "MYSQL_PWD"
+
+
+@pytest.mark.parametrize("target", ["mysql97", "postgres"])
+def test_a_refused_login_says_which_variable_has_the_password_of_this_server(
+    target: str,
+    mariadb: Server,
+    request: pytest.FixtureRequest,
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The task file does not exist yet, so the advice names neither its keys nor commands on it."""
+    other: Server = request.getfixturevalue(target)
+    run_sql(mariadb, "CREATE OR REPLACE USER init_source@'%' IDENTIFIED BY 'right'")
+    run_sql(mariadb, "GRANT SELECT ON *.* TO init_source@'%'")
+    refused = f"mysql://init_source@{mariadb.host}:{mariadb.port}/"
+    scheme = "postgresql" if target == "postgres" else "mysql"
+    there = f"{scheme}://no_such_user@{other.host}:{other.port}/" + ("d" if target == "postgres" else "")
+    file = tmp_path / "t.yaml"
+    for name in ("MYSQL_PWD", "PGPASSWORD", "SOURCE_PASSWORD", "TARGET_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MYSQL_PWD", "wrong")
+    try:
+        assert run_command(["init", refused, there, "-o", str(file)]) == 3
+        said = capsys.readouterr().err
+        assert "[access-denied]" in said
+        assert f"The login at {mariadb.host}:{mariadb.port} used the password in MYSQL_PWD" in said
+        assert "Give the password of this server in the variable SOURCE_PASSWORD" in said
+        monkeypatch.setenv("SOURCE_PASSWORD", "right")
+        monkeypatch.setenv("TARGET_PASSWORD", "wrong")
+        assert run_command(["init", refused, there, "-o", str(file)]) == 3
+        said = capsys.readouterr().err
+        assert "[target-denied]" in said
+        assert f"The login at {other.host}:{other.port} used the password in TARGET_PASSWORD" in said
+        assert "TASK" not in said
+        assert "target-database" not in said
+        assert "task file" not in said
+    finally:
+        run_sql(mariadb, "DROP USER init_source@'%'")

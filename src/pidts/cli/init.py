@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,14 @@ from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, PrecheckFailed, Where
 from pidts.model.advice import with_task
-from pidts.model.errors import plural
+from pidts.model.errors import DatabaseMissing, plural
+
+if TYPE_CHECKING:
+    from pidts.cli.server_urls import Address
+
+_SOURCE_PASSWORD, _TARGET_PASSWORD = "SOURCE_PASSWORD", "TARGET_PASSWORD"
+_REFUSED_LOGINS = {"access-denied": _SOURCE_PASSWORD, "target-denied": _TARGET_PASSWORD}
+"""The codes of refused logins, and the variable with the password of this server."""
 
 
 def init(
@@ -34,7 +41,12 @@ def init(
     tables: Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)] = "",
     debug: Debug = False,
 ) -> int:
-    """Look at both servers and write a commented task file without passwords."""
+    """Look at both servers and write a commented task file without passwords.
+
+    A password is given in the variable SOURCE_PASSWORD or TARGET_PASSWORD. If this is not set, it is MYSQL_PWD for
+    MySQL and MariaDB, and PGPASSWORD for PostgreSQL. The file names the variable. A URL may name another one:
+    'mysql://user:${VARIABLE}@host:port/'.
+    """
     from pidts.cli.server_urls import source_address, target_address
     from pidts.excerpt.table_options import tables_or_database
     from pidts.rules import AllowList
@@ -44,12 +56,16 @@ def init(
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
     if output not in {"", "-"}:
         _demand_free(Path(output))
-    upstream, downstream = source_address(source, os.environ), target_address(target, os.environ)
+    upstream = source_address(source, os.environ, _SOURCE_PASSWORD)
+    downstream = target_address(target, os.environ, _TARGET_PASSWORD)
     if upstream.source is None:
         raise AssertionError(source)
     tables = tables_or_database(tables, source)
     allow = AllowList.parse(tables)
-    look = look_at(upstream.source, downstream.target(), allow)
+    try:
+        look = look_at(upstream.source, downstream.target(), allow)
+    except PrecheckFailed as error:
+        raise _with_advice(error, upstream, downstream) from None
     if not look.taken:
         what = f"{upstream.user} can see no table on the source" + (f" that matches {tables}" if tables else "")
         raise PrecheckFailed("nothing-to-take", what, todo="GRANT SELECT on the tables, or correct --tables")
@@ -71,6 +87,25 @@ def init(
             print(said, file=sys.stderr)
     print(f"{path}: {plural('table', len(look.taken))}; next: pidts check {shlex.quote(str(path))}")
     return 0
+
+
+def _with_advice(error: PrecheckFailed, source: Address, target: Address) -> PrecheckFailed:
+    """Returns the error with advice that needs no task file, as none exists yet."""
+    own = _REFUSED_LOGINS.get(error.code)
+    if own is None or not ("password" in error.todo or "target-database" in error.todo or "TASK" in error.todo):
+        return error
+    one = source if own == _SOURCE_PASSWORD else target
+    given = f"the password in {one.variable}" if os.environ.get(one.variable) == one.password else "the URL's password"
+    used = given if one.password else "no password"
+    if isinstance(error, DatabaseMissing):
+        todo = "Create the database, or correct its name in TARGET_URL"
+    else:
+        todo = (
+            f"The login at {one.host}:{one.port} used {used}. Give the password of this server in the variable {own}, "
+            "or correct the user in the URL. If the account does not exist yet: docs/start/quick-start.md has the "
+            "statements that create it"
+        )
+    return type(error)(error.code, error.what, where=error.where, todo=todo)
 
 
 def _demand_free(path: Path) -> None:

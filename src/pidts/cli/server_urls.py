@@ -52,24 +52,33 @@ class Address:
         return MySqlTarget(self.host, self.port, self.user, self.password, tls=self.tls)
 
 
-def source_address(url: str, environ: Mapping[str, str]) -> Address:
-    """Parses `mysql://user@host:port/`. The password is in the URL, in a variable that it names, or in MYSQL_PWD."""
+def source_address(url: str, environ: Mapping[str, str], own: str = "") -> Address:
+    """Parses `mysql://user@host:port/`.
+
+    The password is in the URL, in a variable that it names, in the variable `own`, or in MYSQL_PWD.
+    """
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
+    common = _common(url, environ, own, "MYSQL_PWD")
+    if common == own:
+        config = replace(config, password=environ[own])
     return Address(
         type="mysql",
         host=config.host,
         port=config.port,
         user=config.user,
         password=config.password,
-        variable=_variable(written, config.password, "SOURCE_PASSWORD", "MYSQL_PWD"),
+        variable=_variable(written, config.password, "SOURCE_PASSWORD", common),
         tls=config.tls,
         source=config,
     )
 
 
-def target_address(url: str, environ: Mapping[str, str]) -> Address:
-    """Parses `mysql://user@host:port/` or `postgresql://user@host:port/database`."""
+def target_address(url: str, environ: Mapping[str, str], own: str = "") -> Address:
+    """Parses `mysql://user@host:port/` or `postgresql://user@host:port/database`.
+
+    A password that is not in the URL is in the variable `own`, or in the one that other clients read.
+    """
     scheme = split_url(url, _BAD)[0].scheme
     if scheme not in _POSTGRES:
         if scheme not in {"mysql", "mariadb"}:
@@ -77,16 +86,16 @@ def target_address(url: str, environ: Mapping[str, str]) -> Address:
             what = f"a target cannot have the URL scheme {scheme!r}"
             raise ConfigError(_BAD, what, todo=todo)
         try:
-            found = source_address(url, environ)
+            found = source_address(url, environ, own)
         except ConfigError as error:
             code = _BAD if error.code == "bad-source-url" else error.code
             raise ConfigError(code, error.what, where=error.where, todo=error.todo) from None
         variable = "TARGET_PASSWORD" if found.variable == "SOURCE_PASSWORD" else found.variable
         return replace(found, variable=variable, source=None)
-    return _postgres(url, environ)
+    return _postgres(url, environ, own)
 
 
-def _postgres(url: str, environ: Mapping[str, str]) -> Address:
+def _postgres(url: str, environ: Mapping[str, str], own: str) -> Address:
     todo = "Write postgresql://user@host:port/database; in a password, / ? # @ : % are %2F %3F %23 %40 %3A %25"
     parts, port = split_url(url, _BAD)
     database = unquote(parts.path.lstrip("/"))
@@ -101,17 +110,23 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
         raise ConfigError(_BAD, str(error), todo=f"Known: {', '.join(_TLS)}") from None
     written = unquote(parts.password or "")
     # With an empty password in the URL, libpq itself takes PGPASSWORD. No server accepts an empty password.
-    password = environ.get("PGPASSWORD", "") if parts.password is None else with_variables(written, environ)
+    common = _common(url, environ, own, "PGPASSWORD")
+    password = environ.get(common, "") if parts.password is None else with_variables(written, environ)
     return Address(
         type="postgresql",
         host=parts.hostname,
         port=port or 5432,
         user=unquote(parts.username or "postgres"),
         password=password,
-        variable=_variable(written, password, "TARGET_PASSWORD", "PGPASSWORD"),
+        variable=_variable(written, password, "TARGET_PASSWORD", common),
         database=database,
         tls=tls,
     )
+
+
+def _common(url: str, environ: Mapping[str, str], own: str, usual: str) -> str:
+    """Returns the variable from which a URL without a password takes it."""
+    return own if own in environ and split_url(url, _BAD)[0].password is None else usual
 
 
 def _variable(written: str, password: str, own: str, common: str) -> str:
