@@ -101,6 +101,10 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
         f"declared type place (`place` point): {IF_IT_CAN}",
         f"declared type padded (`padded` int(4) unsigned zerofill): {IF_IT_CAN}",
     ], "the server has made the check of the JSON column"
+    of_parent = next(table for table in found["a"] if table.source.name == "a_parent")
+    assert (
+        "column doc: JSON, which MariaDB stores as text; in a table that PiDTS creates, it is text" in of_parent.notes
+    )
     (parted,) = notes["a_parts"]
     assert parted.startswith("partitions (PARTITION BY HASH (")
     assert parted.endswith("3 parts): left out; `pidts cutover` prints its text"), "PostgreSQL has others"

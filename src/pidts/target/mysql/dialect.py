@@ -50,9 +50,7 @@ def _adapted_column(
     if kind.kind is not column.type.kind:
         notes.append(f"column {column.name}: {column.type.kind} becomes {kind.kind} on the target")
     elif kind.collation != column.type.collation:
-        notes.append(
-            f"column {column.name}: collation {column.type.collation} is not known here, {kind.collation} is used"
-        )
+        notes.append(f"column {column.name}: {_collation_note(column.type.collation, kind.collation)}")
     default = column.default
     if isinstance(parse_default(default), Expression):
         notes.append(f"column {column.name}: default {default} was left out")
@@ -63,6 +61,13 @@ def _adapted_column(
         notes.append(f"column {column.name}: generated on the source, a plain column with the same values here")
     counts = column.auto_increment and any(key.columns[:1] == (column.name,) for key in table.keys)
     return replace(column, type=kind, default=default, auto_increment=counts)
+
+
+def _collation_note(wanted: str | None, given: str | None) -> str:
+    said = f"the target has no collation {wanted} and gets {given or 'its own'}"
+    if not (given or "").endswith("_bin") or (wanted or "").endswith(("_bin", "_cs")):
+        return said
+    return f"{said}: texts that are equal on the source, like `a` and `A`, differ there, in queries and in unique keys"
 
 
 def _adapted_type(kind: ColumnType, server: TargetServer) -> ColumnType:

@@ -15,6 +15,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import UncarriedForeignKey, fitting_key, merged_targets
 
 _SHOWN = "`pidts cutover` prints its text"
+_JSON = "JSON, which MariaDB stores as text; in a table that PiDTS creates, it is text"
 
 
 def table_notes(
@@ -38,6 +39,9 @@ def table_notes(
         if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note at each generated column
             continue
         if one.is_of_json:  # the server has made this check, and no user knows it
+            if not part.target.is_datacenter:
+                check = "; `pidts cutover` makes the check that it is JSON" if part.target.type == "mysql" else ""
+                found[name].append(f"column {one.name}: {_JSON}{check}")
             continue
         what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""

@@ -1,0 +1,39 @@
+"""The notes of a plan on columns that a MySQL or MariaDB target declares differently."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.model import Column, ColumnType, Kind, Table, TableName
+from pidts.schema import Dialect
+from pidts.target.mysql.dialect import adapted
+from pidts.target.mysql.server import TargetServer
+
+OTHERS = frozenset({"utf8mb4_nopad_bin", "utf8mb4_general_ci", "utf8mb3_general_ci"})
+
+DIFFER = "texts that are equal on the source, like `a` and `A`, differ there, in queries and in unique keys"
+
+
+@pytest.mark.parametrize(
+    ("charset", "collation", "note"),
+    [
+        (
+            "utf8mb4",
+            "utf8mb4_0900_ai_ci",
+            f"the target has no collation utf8mb4_0900_ai_ci and gets utf8mb4_nopad_bin: {DIFFER}",
+        ),
+        ("utf8mb4", "utf8mb4_0900_as_cs", "the target has no collation utf8mb4_0900_as_cs and gets utf8mb4_nopad_bin"),
+        ("utf8", "utf8_general_ci", "the target has no collation utf8_general_ci and gets utf8mb3_general_ci"),
+    ],
+)
+def test_the_note_on_a_collation_says_what_is_different(charset: str, collation: str, note: str) -> None:
+    text = Column("c", ColumnType(Kind.VARCHAR, length=9, charset=charset, collation=collation))
+    server = TargetServer(
+        Dialect(mariadb=True, version=(10, 11, 0)),
+        tidb=False,
+        collations=OTHERS,
+        max_packet=1 << 20,
+        explicit_timestamp=True,
+    )
+    _, notes = adapted(Table(TableName("s", "t"), (text,)), server)
+    assert notes == [f"column c: {note}"]
