@@ -206,4 +206,4 @@ def test_keys_are_shown_as_the_source_has_them() -> None:
         }
     )
     row = RefusedRow(ONE, rows, written=True, error=Halted("no", "no"))
-    assert str(row) == 'd=2024-00-15, t=2024-02-29 01:00:00.000001, s="it\'s", n=None'
+    assert str(row) == 'd=2024-00-15, t=2024-02-29 01:00:00.000001, s="it\'s", n=NULL'

@@ -22,7 +22,8 @@ from pidts.apply.rows.shown_values import value_text
         (b"", pa.binary(), "''"),
         ("a 'b'", pa.string(), repr("a 'b'")),
         (5, pa.int32(), "5"),
-        (None, pa.int32(), "None"),
+        (None, pa.int32(), "NULL"),
+        (None, pa.string(), "NULL"),
     ],
 )
 def test_a_value_is_shown_as_a_server_shows_it(value: object, kind: pa.DataType, text: str) -> None:

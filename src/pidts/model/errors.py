@@ -80,6 +80,11 @@ def named(noun: str, names: Iterable[object], one: str = "", many: str = "") -> 
     return f"{noun}{plural_end} {', '.join(found)} {verb}".rstrip()
 
 
+def plain_value(value: object) -> str:
+    """Returns the text of a value of a row, as a message shows it."""
+    return "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)
+
+
 def utc_time(seconds: float) -> str:
     """Returns a time as a message shows it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

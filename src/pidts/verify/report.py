@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from pidts.model import TableName
+from pidts.model.errors import plain_value
 
 
 class DifferenceKind(StrEnum):
@@ -46,7 +47,7 @@ class RowDifference:
     """
 
     def __str__(self) -> str:
-        key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
+        key = ", ".join(f"{name}={plain_value(value)}" for name, value in self.key.items())
         waits = self.kind is DifferenceKind.WAITING
         text = f"{self.table} ({key}): {'not equal' if waits else self.kind}"
         text += f" in {', '.join(self.columns)}" if self.columns else ""

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import calendar
+from pidts.model.errors import plain_value
 
 SHOWN_COLUMNS = 8
 """How many columns a text shows."""
@@ -39,7 +40,7 @@ def _beginning(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _texts(values: pa.ChunkedArray) -> list[str]:
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind):  # usual keys are converted all at once
-        return [repr(one) if isinstance(one, str) else str(one) for one in values.to_pylist()]
+        return list(map(plain_value, values.to_pylist()))
     return [value_text(values.slice(place, 1)) for place in range(len(values))]
 
 
@@ -57,7 +58,7 @@ def value_text(values: pa.Array | pa.ChunkedArray) -> str:
         return str(np.float32(shown))  # servers print the shortest text of a number
     if isinstance(shown, bytes):
         return f"0x{shown.hex().upper()}" if shown else "''"
-    return repr(shown) if isinstance(shown, str) else str(shown)
+    return plain_value(shown)
 
 
 def _time(microseconds: int) -> str:

@@ -41,6 +41,7 @@ from pidts.gate.replay import (
     steps,
 )
 from pidts.model import ConfigError, Halted, Table, TableName, Where
+from pidts.model.errors import plain_value
 from pidts.source.connection import Session, connect, query
 from pidts.source.rows import select_range
 from pidts.source.structures import quoted_table, read_structures, system_versioned
@@ -398,7 +399,7 @@ class _Comparison:
         if self.reports[name].filtered:
             return
         pairs = zip(taken.followed.identity, taken.step.key, strict=True)
-        named = ", ".join(f"{column}={value!r}" for column, value in pairs)
+        named = ", ".join(f"{column}={plain_value(value)}" for column, value in pairs)
         self.broken.setdefault(name, f"of ({named}) after record {taken.id}")
         self.breaks[name] += 1
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pidts.model import Column, Halted, Kind, Table, Where, calendar
 from pidts.model.advice import RESYNC
 from pidts.model.column_text import duration_text
+from pidts.model.errors import plain_value, plural
 from pidts.target.postgres.encode.arrays import Element, Parameter, buffer_numbers, parameter
 from pidts.target.postgres.encode.geometry import ewkb_text
 from pidts.target.postgres.shape import PgColumn
@@ -139,15 +140,20 @@ def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
         hits = pc.indices_nonzero(pc.fill_null(pc.match_substring(values, pattern), pa.scalar(value=False)))
         if len(hits):
             key = shown_key(table, rows, hits[0].as_py())
+            rows_of_batch = f"{plural('row', len(hits))} of this batch"
             return Halted(
                 "nul-in-text",
-                f"column {name} contains NUL, which PostgreSQL cannot store in text ({len(hits)} rows of this batch)",
+                f"column {name} contains NUL, which PostgreSQL cannot store in text ({rows_of_batch})",
                 where=Where(table=str(table.name), key=key),
-                todo=f"Remove NUL on the source, or make the column binary; then copy the table again: {RESYNC}",
+                todo="Remove NUL on the source, or make the column binary. The log keeps this row as it was, so "
+                f"the task passes it only by copying the whole table again: {RESYNC}. Or leave the table out "
+                "(ignore-tables)",
             )
     return None
 
 
 def shown_key(table: Table, rows: pa.Table, place: int) -> str:
     """Returns the key of one of the rows, for a message."""
-    return ", ".join(f"{key}={rows[key][place].as_py()!r}" for key in table.identity if key in rows.column_names)
+    return ", ".join(
+        f"{key}={plain_value(rows[key][place].as_py())}" for key in table.identity if key in rows.column_names
+    )
