@@ -673,11 +673,37 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         found = [catch_up.await_target(name, place) for name in tables * 5]
         assert 1.5 < time.monotonic() - begin < 9
         assert all(one is not None and one.is_stopped and "no run of the task is seen" in one.waits for one in found)
-        assert said[1] == f"the target stays at {start}"
+        assert said[0] == (
+            f"the target does not have all changes of {tables[0]} yet, and no run of the task is seen"
+        ), "an LSN says nothing to most users"
+        assert said[1] == "the target does not move"
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
             assert catch_up.await_target(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"
-        assert said[-1] == f"the target stays at {start}, although a run of the task is seen"
+        assert said[-1] == "the target does not move, although a run of the task is seen"
+
+
+def test_a_wait_asks_about_a_run_once_a_second(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question costs queries on the target."""
+    asked: list[float] = []
+
+    def sees_run(*_: object) -> bool:
+        asked.append(time.monotonic())
+        return True
+
+    monkeypatch.setattr(sys.modules["pidts.task.compare.catch_up"], "sees_run", sees_run)
+    monkeypatch.setattr(sys.modules["pidts.task.compare.catch_up"], "_PATIENCE", 1.5)
+    pair = pair_of(mariadb, other_mariadb)
+    with closing(connect(pair.config.source.server)) as source, closing(pair.config.target.server.connect()) as target:
+        target.meta.prepare()
+        start = Lsn.at(log_end(source))
+        state = Checkpoint(task=pair.config.name, source="one", worker=0, lsn=start)
+        target.meta.checkpoints.claim(pair.config.name, "one", 1, state)
+        later = replace(start, offset=start.offset + 9)
+        TaskCatchUp(pair.config, source, target).await_target(TableName(pair.config.name, "a"), later)
+    assert len(asked) in range(2, 5), "at the begin, after a second, and before the wait is given up"
 
 
 @pytest.mark.slow

@@ -38,6 +38,8 @@ UNSEEN_SECONDS = 3.0
 would not do: a run that restarts is not seen for a moment.
 """
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
+_ASK_SECONDS = 1.0
+"""How often a wait asks the target whether a run of the task is seen."""
 _RELAY_SECONDS = 2.0
 _MOST_OF_STATEMENT = 120
 
@@ -70,6 +72,8 @@ class TaskCatchUp:
         self._patience = _PATIENCE
         self._seen: dict[TableName, tuple[tuple[Lsn, ...], float]] = {}
         """For each table: its Lsns in all checkpoints, as last read, and the time since which they are the same."""
+        self._run_seen: bool | None = None
+        self._ask_again = 0.0
         self._lsns: tuple[Lsn, ...] | None = None
         """The Lsns of the checkpoints when they were last seen."""
 
@@ -128,9 +132,9 @@ class TaskCatchUp:
                 self._say(f"{table} is halted or waits for a schema change")
                 return NotCaughtUp(_reason(halt, self._prefix))
             if self._waits_in_vain(table, states):
-                return self._stays(at)
+                return self._stays()
             if not is_announced:
-                self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
+                self._say(self._awaited(table))
                 is_announced = True
             if self._stop.wait(pause):
                 return NotCaughtUp()
@@ -142,11 +146,22 @@ class TaskCatchUp:
         if now - since > self._patience:
             self._patience = _IMPATIENCE
             return True
-        if sees_run(self._config, self._target) is not False:
+        if self._sees_run() is not False:
             self._unseen_since = 0.0
             return False
         self._unseen_since = self._unseen_since or now
         return now - self._unseen_since >= self._unseen_seconds
+
+    def _sees_run(self) -> bool | None:
+        """Whether a run of the task is seen; None if it is not known. Asks again after a second."""
+        if (now := time.monotonic()) >= self._ask_again:
+            self._run_seen, self._ask_again = sees_run(self._config, self._target), now + _ASK_SECONDS
+        return self._run_seen
+
+    def _awaited(self, table: TableName) -> str:
+        if self._sees_run():
+            return f"waiting until the target has all changes of {self._prefix}{table} that the source has now"
+        return f"the target does not have all changes of {self._prefix}{table} yet, and no run of the task is seen"
 
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a copy does not continue: its table is halted, or else no run of the task is seen.
@@ -160,12 +175,12 @@ class TaskCatchUp:
             return NotCaughtUp()
         return self._no_run("the copy is not finished, and no run of the task is seen")
 
-    def _stays(self, at: Lsn) -> NotCaughtUp:
+    def _stays(self) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
         if sees_run(self._config, self._target):
-            self._say(f"the target stays at {at}, although a run of the task is seen")
+            self._say("the target does not move, although a run of the task is seen")
             return NotCaughtUp()
-        self._say(f"the target stays at {at}")  # a cutover runs the task then, and a comparison names the command
+        self._say("the target does not move")  # a cutover runs the task then, and a comparison names the command
         return self._no_run("there are changes that are not applied, and no run of the task is seen")
 
     def _no_run(self, why: str) -> NotCaughtUp:
