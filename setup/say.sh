@@ -9,12 +9,7 @@ say() { printf '%s\n' "setup: $*" >&8; }
 
 installed() { echo ".venv has $(du -sm .venv 2>/dev/null | cut -f1 || true) MB"; }
 
-# Prints how many functions have machine code; those of an earlier version are in another folder.
-compiled() {
-  local newest
-  newest=$(command ls -td src/pidts/binlog/__pycache__/compiled-*/ 2>/dev/null | head -1 || true)
-  echo "$(installed); $(find "${newest:-/nowhere}" -name '*.nbi' 2>/dev/null | wc -l) functions are compiled"
-}
+compiled() { echo "$(installed); $(.venv/bin/python -I src/pidts/binlog/machine_code.py || true)"; }
 
 # working WHAT [FIGURE]: prints what setup does now, and every few seconds for how long, until `done_working` or another
 # WHAT. FIGURE prints how far it is; by default it is `installed`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from importlib import import_module
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pidts.batch import compile_ahead
 from pidts.binlog import machine_code
 from pidts.binlog.machine_code import cache_folder, complete, is_complete
 from pidts.cli.app import compile_before_run
@@ -125,6 +127,28 @@ def test_a_run_says_once_why_its_machine_code_is_not_kept(folder: Path, capsys: 
     assert "set NUMBA_CACHE_DIR to a folder" in said
 
 
+def test_a_run_that_compiles_shows_how_far_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine, compiling takes minutes."""
+    slow = [sys.executable, "-c", "import time; time.sleep(1.5)"]
+    monkeypatch.setattr(compile_ahead, "_PROGRAM", slow)
+    monkeypatch.setattr(compile_ahead, "_SHOWN_EVERY", 0.5)
+    (folder / "kernel").mkdir(parents=True)
+    for name in ("a", "b"):
+        (folder / "kernel" / f"{name}-1.py311.nbi").touch()
+    compile_before_run()
+    begin, *progress = capsys.readouterr().err.splitlines()
+    assert begin.startswith("compiling code for this machine")
+    declared = sum(
+        line.strip() in {"@jit", "@inline", "@entry"}
+        for file in users_of_the_compiler()
+        for line in (PACKAGE / file).read_text().splitlines()
+    )
+    assert declared > 100
+    assert progress[0].endswith(f": 2 of about {declared} functions are compiled")
+
+
 def test_machine_code_for_another_processor_is_not_complete(tmp_path: Path) -> None:
     """The folder may be part of an image that was made on another machine."""
     machine = tmp_path / "cpuinfo"
@@ -152,4 +176,5 @@ def test_a_complete_folder_has_every_compiled_function(folder: Path) -> None:
         for name, function in vars(module).items():
             if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__:
                 missing += [] if f"{file.stem}.{function.py_func.__name__}" in kept else [f"{file}: {name}"]
+    assert 0 <= machine_code.declared() - len(kept) <= len(missing) + 2, "the progress ends at about its total"
     assert missing == (["binlog/crc.py: _sliced"] if CARRYLESS else [])  # for processors without a certain instruction

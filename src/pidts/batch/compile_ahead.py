@@ -10,16 +10,31 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
-from pidts.binlog.machine_code import cache_folder, complete, is_complete
+from pidts.binlog.machine_code import cache_folder, complete, is_complete, progress
 from pidts.forked import end_with_parent
 
+_PROGRAM = [sys.executable, "-m", "pidts.batch.compile_ahead"]
+_SHOWN_EVERY = 10.0
 
-def compile_once() -> None:
-    """Compiles all functions, unless this was done, in another process: the compiler does not free its memory."""
-    if not is_complete():
-        program = [sys.executable, "-m", "pidts.batch.compile_ahead", str(os.getpid())]
-        subprocess.run(program, stdin=subprocess.DEVNULL, check=False)
+
+def compile_once(say: Callable[[str], object] = lambda _: None) -> None:
+    """Compiles all functions, unless this was done, in another process: the compiler does not free its memory.
+
+    `say` receives a text about the progress every few seconds.
+    """
+    if is_complete():
+        return
+    began = time.monotonic()
+    with subprocess.Popen([*_PROGRAM, str(os.getpid())], stdin=subprocess.DEVNULL) as process:
+        while True:
+            try:
+                process.wait(_SHOWN_EVERY)
+                return
+            except subprocess.TimeoutExpired:
+                say(f"compiling for {time.monotonic() - began:.0f} s: {progress()}")
 
 
 def _compile_all() -> None:

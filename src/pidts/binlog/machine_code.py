@@ -1,12 +1,16 @@
-"""Decides whether compiled code is used, and finds its folder, without loading the compiler (see `jit`)."""
+"""Decides whether compiled code is used, and finds its folder, without loading the compiler (see `jit`).
+
+`python -I machine_code.py` prints how many functions have machine code.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -14,6 +18,8 @@ from pathlib import Path
 
 _COMPILED_FROM = ("binlog", "model", "relay/segments", "source", "target/postgres/encode", "text_rows")
 """The folders of all compiled functions, and of the constants in them."""
+_DECLARED = re.compile(rb"^ *@(?:jit|inline|entry)$", re.MULTILINE)
+"""The decorator of a compiled function."""
 _LOCK = "lock"
 _PLAIN = "python"
 
@@ -31,12 +37,27 @@ def cache_folder() -> Path:
     function that it calls or of a constant: code with an old memory layout would write to wrong addresses. So the
     folder's name has a digest of all files from which functions or constants are compiled.
     """
-    home = Path(__file__).parent
     digest = hashlib.sha256()
+    for text in _sources():
+        digest.update(text)
+    return _writable(Path(__file__).parent / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
+
+
+def _sources() -> Iterator[bytes]:
     for folder in _COMPILED_FROM:
-        for file in sorted((home.parent / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return _writable(home / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
+        for file in sorted((Path(__file__).parent.parent / folder).rglob("*.py")):
+            yield file.read_bytes()
+
+
+def declared() -> int:
+    """Returns the number of functions to compile. A processor may need a few less."""
+    return sum(len(_DECLARED.findall(text)) for text in _sources())
+
+
+def progress() -> str:
+    """Returns a text that says how many functions have machine code."""
+    kept = sum(1 for _ in cache_folder().rglob("*.nbi"))
+    return f"{kept} of about {declared()} functions are compiled"
 
 
 def is_complete() -> bool:
@@ -104,3 +125,7 @@ def _writable(beside: Path) -> Path:
 
 def _of_user() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pidts"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(progress())

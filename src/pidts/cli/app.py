@@ -388,7 +388,7 @@ def compile_before_run() -> None:
         from pidts.batch.compile_ahead import compile_once
 
         write_line(_COMPILES, sys.stderr)
-        compile_once()
+        compile_once(lambda text: write_line(text, sys.stderr))
 
 
 def _run_zones(
