@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pidts.batch import compile_ahead
+from pidts.batch.compile_ahead import compile_once
 from pidts.binlog import machine_code
 from pidts.binlog.machine_code import cache_folder, complete, is_complete
 from pidts.cli.app import compile_before_run
@@ -127,26 +127,20 @@ def test_a_run_says_once_why_its_machine_code_is_not_kept(folder: Path, capsys: 
     assert "set NUMBA_CACHE_DIR to a folder" in said
 
 
-def test_a_run_that_compiles_shows_how_far_it_is(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_compiles_shows_how_far_it_is(folder: Path) -> None:
     """On a busy machine, compiling takes minutes."""
-    slow = [sys.executable, "-c", "import time; time.sleep(1.5)"]
-    monkeypatch.setattr(compile_ahead, "_PROGRAM", slow)
-    monkeypatch.setattr(compile_ahead, "_SHOWN_EVERY", 0.5)
     (folder / "kernel").mkdir(parents=True)
     for name in ("a", "b"):
         (folder / "kernel" / f"{name}-1.py311.nbi").touch()
-    compile_before_run()
-    begin, *progress = capsys.readouterr().err.splitlines()
-    assert begin.startswith("compiling code for this machine")
+    said: list[str] = []
+    compile_once(said.append, program=[sys.executable, "-c", "import time; time.sleep(1.5)"], every=0.5)
     declared = sum(
         line.strip() in {"@jit", "@inline", "@entry"}
         for file in users_of_the_compiler()
         for line in (PACKAGE / file).read_text().splitlines()
     )
     assert declared > 100
-    assert progress[0].endswith(f": 2 of about {declared} functions are compiled")
+    assert said[0].endswith(f": 2 of about {declared} functions are compiled")
 
 
 def test_machine_code_for_another_processor_is_not_complete(tmp_path: Path) -> None:
@@ -165,7 +159,6 @@ def test_a_complete_folder_has_every_compiled_function(folder: Path) -> None:
     """Otherwise, the first transactions of a kind would wait for the compiler, for seconds."""
     from numba.core.dispatcher import Dispatcher
 
-    from pidts.batch.compile_ahead import compile_once
     from pidts.binlog.jit import CARRYLESS
 
     compile_once()

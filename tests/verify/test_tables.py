@@ -683,18 +683,14 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         assert said[-1] == "the target does not move, although a run of the task is seen"
 
 
-def test_a_wait_asks_about_a_run_once_a_second(
-    pair_of: MakePair, mariadb: Server, other_mariadb: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_asks_about_a_run_once_a_second(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
     """Each question costs queries on the target."""
     asked: list[float] = []
 
-    def sees_run(*_: object) -> bool:
+    def sees(*_: object) -> bool:
         asked.append(time.monotonic())
-        return True
+        return len(asked) < 3
 
-    monkeypatch.setattr(sys.modules["pidts.task.compare.catch_up"], "sees_run", sees_run)
-    monkeypatch.setattr(sys.modules["pidts.task.compare.catch_up"], "_PATIENCE", 1.5)
     pair = pair_of(mariadb, other_mariadb)
     with closing(connect(pair.config.source.server)) as source, closing(pair.config.target.server.connect()) as target:
         target.meta.prepare()
@@ -702,8 +698,12 @@ def test_a_wait_asks_about_a_run_once_a_second(
         state = Checkpoint(task=pair.config.name, source="one", worker=0, lsn=start)
         target.meta.checkpoints.claim(pair.config.name, "one", 1, state)
         later = replace(start, offset=start.offset + 9)
-        TaskCatchUp(pair.config, source, target).await_target(TableName(pair.config.name, "a"), later)
-    assert len(asked) in range(2, 5), "at the begin, after a second, and before the wait is given up"
+        catch_up = TaskCatchUp(pair.config, source, target, unseen_seconds=0.0, sees=sees)
+        found = catch_up.await_target(TableName(pair.config.name, "a"), later)
+    assert found is not None
+    assert found.is_stopped
+    assert len(asked) == 4, "three times while it waits, and once to say why it gives up"
+    assert asked[2] - asked[0] >= 2.0
 
 
 @pytest.mark.slow

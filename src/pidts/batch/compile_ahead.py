@@ -11,27 +11,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pidts.binlog.machine_code import cache_folder, complete, is_complete, progress
 from pidts.forked import end_with_parent
 
-_PROGRAM = [sys.executable, "-m", "pidts.batch.compile_ahead"]
-_SHOWN_EVERY = 10.0
+_PROGRAM = (sys.executable, "-m", "pidts.batch.compile_ahead")
+_SAID_EVERY = 10.0
 
 
-def compile_once(say: Callable[[str], object] = lambda _: None) -> None:
+def compile_once(
+    say: Callable[[str], object] = lambda _: None, *, program: Sequence[str] = _PROGRAM, every: float = _SAID_EVERY
+) -> None:
     """Compiles all functions, unless this was done, in another process: the compiler does not free its memory.
 
-    `say` receives a text about the progress every few seconds.
+    `say` receives a text about the progress of `program` after each `every` seconds.
     """
     if is_complete():
         return
     began = time.monotonic()
-    with subprocess.Popen([*_PROGRAM, str(os.getpid())], stdin=subprocess.DEVNULL) as process:
+    with subprocess.Popen([*program, str(os.getpid())], stdin=subprocess.DEVNULL) as process:
         while True:
             try:
-                process.wait(_SHOWN_EVERY)
+                process.wait(every)
                 return
             except subprocess.TimeoutExpired:
                 say(f"compiling for {time.monotonic() - began:.0f} s: {progress()}")

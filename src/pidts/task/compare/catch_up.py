@@ -57,8 +57,13 @@ class TaskCatchUp:
         say: Callable[[str], None] = lambda _: None,
         prefix: str = "",
         unseen_seconds: float = _PATIENCE,
+        sees: Callable[[TaskConfig, TargetSession], bool | None] = sees_run,
     ) -> None:
-        """`prefix` precedes a table's name in messages. All waits end when no run was seen for `unseen_seconds`."""
+        """`prefix` precedes a table's name in messages. All waits end when no run was seen for `unseen_seconds`.
+
+        `sees` says whether a run of the task is seen.
+        """
+        self._sees = sees
         self._config, self._source, self._target, self._say = config, source, target, say
         self._stop, self._prefix = stop or threading.Event(), prefix
         self._unseen_seconds, self._unseen_since = unseen_seconds, 0.0
@@ -155,7 +160,7 @@ class TaskCatchUp:
     def _sees_run(self) -> bool | None:
         """Whether a run of the task is seen; None if it is not known. Asks again after a second."""
         if (now := time.monotonic()) >= self._ask_again:
-            self._run_seen, self._ask_again = sees_run(self._config, self._target), now + _ASK_SECONDS
+            self._run_seen, self._ask_again = self._sees(self._config, self._target), now + _ASK_SECONDS
         return self._run_seen
 
     def _awaited(self, table: TableName) -> str:
@@ -171,13 +176,13 @@ class TaskCatchUp:
         if (halt := self._halt(table, at)) is not None:
             why = f"the copy of {self._prefix}{table} waits for a halt: [{halt.code}] {halt.why}"
             return NotCaughtUp(f"{why}; see: pidts ddl list {self._config.shell_path}")
-        if sees_run(self._config, self._target):
+        if self._sees(self._config, self._target):
             return NotCaughtUp()
         return self._no_run("the copy is not finished, and no run of the task is seen")
 
     def _stays(self) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
-        if sees_run(self._config, self._target):
+        if self._sees(self._config, self._target):
             self._say("the target does not move, although a run of the task is seen")
             return NotCaughtUp()
         self._say("the target does not move")  # a cutover runs the task then, and a comparison names the command
