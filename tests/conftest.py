@@ -38,6 +38,7 @@ from pidts.owned_folder import owned_folder
 from pidts.sandbox import Server
 from pidts.sandbox.made_data import FOLDER
 
+from .examples import examples
 from .failed_tests import FailedTests
 from .file_times import FileClock, FileTimes
 from .files_in_memory import FilesInMemory
@@ -71,6 +72,7 @@ KEPT = Path(__file__).parents[1] / ".hypothesis" / "examples"
 # The profile is loaded here, since each `@settings` of a test module uses the profile of the moment of its import.
 settings.register_profile(
     "pidts",
+    max_examples=examples(300),
     derandomize=False,
     deadline=None,  # Machines that run these tests are sometimes slow.
     print_blob=True,
@@ -176,12 +178,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _with_server.add(item.path)
         if any(needs.intersection(mark.args) for mark in item.iter_markers("repeats")):
             item.add_marker("long")
-    # One worker runs all tests of a file. If a file that takes minutes began last, the other workers would wait for
-    # it.
     needs_of: dict[Path, set[str]] = {}
     for item in items:
         needs_of.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
-    items.sort(key=lambda item: (not needs_of[item.path] >= {"spark"}, not needs_of[item.path] >= {"server"}))
+    place = {path: number for number, path in enumerate(_in_order(needs_of))}
+    items.sort(key=lambda item: place[item.path])
+
+
+def _in_order(needs_of: dict[Path, set[str]]) -> list[Path]:
+    """Returns the test files in the order in which they begin; one worker runs all tests of a file.
+
+    Tests with Spark or a server wait for other processes for most of their time, and the other tests never wait. So the
+    two kinds alternate, and some worker always needs a processor. Files with Spark take minutes, and begin first: if one
+    of them began last, the other workers would wait for it. For the same reason, files without a server come last.
+    """
+    waiting = [path for path, needs in needs_of.items() if needs & {"spark", "server"}]
+    waiting.sort(key=lambda path: "spark" not in needs_of[path])
+    others = [path for path in needs_of if path not in set(waiting)]
+    share = {path: 0.9 * number / len(waiting) for number, path in enumerate(waiting)}
+    share |= {path: number / len(others) for number, path in enumerate(others)}
+    return sorted(share, key=lambda path: share[path])
 
 
 def _serve(start: Callable[[], Server]) -> Iterator[Server]:

@@ -14,17 +14,20 @@ import structlog
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 """The number of examples for each test with random examples; 0: the test's own number."""
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
-_SHARE = 20 if IS_QUICK else 4
+_SHARE = 20 if IS_QUICK else 8
 """A run without PIDTS_EXAMPLES divides the usual number of examples by this."""
+_SHARE_OF_HISTORIES = 60 if IS_QUICK else 12
+"""The same for `run_histories`."""
 
 
 def examples(usual: int) -> int:
     """`usual` is the number of examples for a thorough run.
 
-    Other runs try a quarter of this number, and `./test quick` a twentieth. Each run tries other examples, so that
-    small numbers find much in the course of time.
+    Other runs try an eighth of this number, and `./test quick` a twentieth. Each run tries other examples, so that
+    small numbers find much in the course of time. The first example of Hypothesis is the simplest one, so there are
+    never less than three.
     """
-    return EXAMPLES or math.ceil(usual / _SHARE)
+    return EXAMPLES or max(min(usual, 3), math.ceil(usual / _SHARE))
 
 
 def seeds(usual: int) -> list[str]:
@@ -46,15 +49,13 @@ def points(one_in: int) -> Iterator[int]:
 def run_histories(usual: int, part: int, history: Callable[[random.Random], object]) -> None:
     """Runs random histories, others in each run. A failure shows the seed of its history.
 
-    `usual` is the number of histories for PIDTS_EXAMPLES=100. Runs without this setting try a third of them. Hypothesis
-    is not used: it takes longer for an example than one of these histories takes. Each `part` has other histories, so
-    that a test ends after some minutes.
+    `usual` is the number of histories for PIDTS_EXAMPLES=100. Runs without this setting try a twelfth of them.
+    Hypothesis is not used: it takes longer for an example than one of these histories takes. Each `part` has other
+    histories, so that a test ends after some minutes.
     """
-    number = math.ceil(usual * EXAMPLES / 100 if EXAMPLES else usual / 3)
+    number = math.ceil(usual * EXAMPLES / 100 if EXAMPLES else usual / _SHARE_OF_HISTORIES)
     # Thousands of histories log tens of thousands of lines, among which nobody finds the lines of a failure.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    if IS_QUICK:
-        number = math.ceil(usual / 60)
     for seed in (f"{os.environ['PIDTS_SEED']} {history.__module__} {part} {place}" for place in range(number)):
         try:
             history(random.Random(seed))

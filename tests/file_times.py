@@ -19,9 +19,6 @@ import pytest
 
 BUDGETS = {"spark": 60.0, "server": 45.0, "": 30.0}
 """The budget for all tests of one file in seconds, by the most expensive resource that one of them needs."""
-MANY_HISTORIES = "tests/pipeline/zones/test_zones"
-BUDGET_OF_HISTORIES = 60.0
-"""The budget of each file whose path begins with `MANY_HISTORIES`: these files share the 3,300 histories of a run."""
 SHOWN = 5.0
 """Files that take less time are not listed."""
 PROPERTY = "processor-seconds"
@@ -85,8 +82,6 @@ class FileTimes:
             terminalreporter.line(f"without tests before the end: {idle}")
 
     def _budget(self, file: str) -> float:
-        if file.startswith(MANY_HISTORIES):
-            return BUDGET_OF_HISTORIES
         return next(limit for need, limit in BUDGETS.items() if need in self._needs[file] or not need)
 
 

@@ -1,12 +1,8 @@
-"""Property tests have no deadline, since the machine may be busy."""
+"""Both ways of decoding."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
-
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture(params=["compiled", "python"])
