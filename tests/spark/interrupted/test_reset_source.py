@@ -85,8 +85,15 @@ def test_a_log_that_matches_the_checkpoint_only_by_chance_is_refused(use_gtid, m
         session.close()
 
 
-@pytest.mark.parametrize("begins_at", ["before the checkpoint's place", "at the checkpoint's place"])
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+@pytest.mark.parametrize(
+    ("kind", "begins_at"),
+    [
+        ("mariadb", "before the checkpoint's place"),
+        ("mysql97", "at the checkpoint's place"),
+        pytest.param("mariadb", "at the checkpoint's place", marks=pytest.mark.long),
+        pytest.param("mysql97", "before the checkpoint's place", marks=pytest.mark.long),
+    ],
+)
 def test_a_relay_that_another_task_has_filled_from_the_new_log_is_refused(
     kind, begins_at, make_task, target_server, open_session
 ):
