@@ -185,12 +185,16 @@ def show_ddl_list(
         print("\n".join(f"  {sql}" for sql in _ordered(one)))
     for part in held:
         if part.tables:
-            print(f"{part.source}: {plural('table', len(part.tables))} waiting; {retained_log(part)}")
+            catches_up = "it catches up by itself" if len(part.tables) == 1 else "they catch up by themselves"
+            then = "once the causes above are removed" if waiting or locks else "while the task runs"
+            print(
+                f"{part.source}: {plural('table', len(part.tables))} waiting; {retained_log(part)}; {catches_up} {then}"
+            )
     if not waiting and not commands:
         print(f"{name}: nothing is halted")
     if len(all_commands) > len(commands):
         old = plural("ddl command", len(all_commands) - len(commands))
-        print(f"{old} finished more than a day ago: pidts ddl list {shlex.quote(str(task))} --json")
+        print(f"{old} finished more than a day ago; to see them: pidts ddl list {shlex.quote(str(task))} --json")
 
 
 def _is_old(one: BlockedChange) -> bool:
