@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, ValuesGenerated, Where
-from pidts.model.advice import REPLACE, RESYNC
+from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.model.errors import named
 from pidts.schema import (
     Action,
@@ -271,7 +271,10 @@ def refuse_unfillable(
         "again if you do not"
     )
     if issubclass(kind, ValuesGenerated):
-        todo = "Give the target's generated column an expression that computes the source's values"
+        todo = (
+            "Give the target's generated column an expression that computes the source's values: with `pidts ddl "
+            f"replace`, or on the target by hand, and then: {SKIP}"
+        )
     return kind(
         "ddl-not-translatable",
         f"{named('column', columns, 'has', 'have')} values in existing rows that the source computed, and the target "

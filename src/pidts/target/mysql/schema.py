@@ -134,13 +134,17 @@ class MySqlSchema(ServerSchema[MyTable]):
                 self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)
                 there = frozenset(one.name.lower() for one in found.columns if one.generated) if found else frozenset()
+                # By the names after the statement, too.
+                here = there.union(
+                    name.lower() for name, was in kept_names(statement, old, new).items() if was.lower() in there
+                )
                 unknown = unfillable(statement, old, new, executed_at, made, reads_alike=is_own_kind)
                 anew = recomputed(statement, old, new)
-                unknown += [name for name in anew if name.lower() not in there and name not in unknown]
+                unknown += [name for name in anew if name.lower() not in here and name not in unknown]
                 if unknown and self._connection.rows(f"SELECT 1 FROM {qualified(statement.table)} LIMIT 1"):
                     made_by_source = {one.name for one in new.columns if one.auto_increment or one.generated}
                     may_copy = made_by_source.issuperset(unknown)
-                    is_here = not there.isdisjoint(name.lower() for name in unknown)
+                    is_here = not here.isdisjoint(name.lower() for name in unknown)
                     kind = (ValuesGenerated if is_here else RowsUnknown) if may_copy else Halted
                     raise refuse_unfillable(unknown, old, plain if may_copy or not is_here else (), kind)
                 return dialect.render(statement, before, after, self._connection.server, executed_at, made | there)
