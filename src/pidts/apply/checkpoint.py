@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from enum import Enum
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
-from pidts.model.advice import MAKE_EQUAL, NO_CHECKPOINT
+from pidts.model.advice import CHECKPOINT, MAKE_EQUAL, NO_CHECKPOINT
 
 _SET_RIGHT = (
     "Do not continue from this checkpoint: changes would be applied again, and rows of tables without a key would be "
-    f"doubled. Give the row in pidts_meta.checkpoint all of its old values, or {MAKE_EQUAL}"
+    f"doubled. Give the row in {CHECKPOINT} all of its old values, or {MAKE_EQUAL}"
 )
 
 

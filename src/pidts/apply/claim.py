@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from pidts.apply.port import TargetSession
 from pidts.model import Checkpoint, Halted, SourceTablesKey, TableName, Where
-from pidts.model.advice import MAKE_EQUAL
+from pidts.model.advice import CHECKPOINT, MAKE_EQUAL
 from pidts.model.errors import named
 from pidts.model.records.altered_record import reading_note
 
@@ -56,6 +56,6 @@ def demand_all_workers(target: TargetSession, task: str, source: str, stored: Se
             f"the target has no checkpoint of {named('worker', missing)} of task {task}",
             where=Where(source=source),
             todo="Somebody has deleted the row, and changes of this worker may be missing on the target. Insert the "
-            "worker's row into pidts_meta.checkpoint again, with all of its old values. Or remove the rows of the "
+            f"worker's row into {CHECKPOINT} again, with all of its old values. Or remove the rows of the "
             f"other workers, too, and {MAKE_EQUAL}",
         )

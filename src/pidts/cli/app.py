@@ -453,13 +453,13 @@ def plan(
     from pidts.task.checks.divergence_note import divergence_note
     from pidts.task.checks.not_replicated import sequence_notes
     from pidts.task.checks.preview import preview_task
-    from pidts.task.checks.rule_hints import unused_rules
+    from pidts.task.checks.unused_rules import unused_rule_findings
 
     found = preview_task(parts)
     names = {source: [table.source for table in of_source] for source, of_source in found.items()}
     notes = [
         *filter(None, [divergence_note(parts, found)]),
-        *map(str, unused_rules(parts, names)),
+        *(f"{one.message}. {one.fix}" for one in unused_rule_findings(parts, names)),
         *sequence_notes(parts),
     ]
     return show_plan(parts[0], found, notes, as_json=as_json, brief=brief, with_sql=with_sql)

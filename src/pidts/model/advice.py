@@ -86,9 +86,16 @@ def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> 
     return _DDL_OF_TABLE.sub(lambda found: f"{found[1]}{first}", text)
 
 
-def for_channel(text: str, anew: str) -> str:
-    """Returns the advice for a channel, which copies no rows: `anew` says how it begins anew instead."""
-    return text.replace(MAKE_EQUAL, anew).replace(_COPY_AGAIN, anew)
+CHECKPOINT = "pidts_meta.checkpoint"
+"""The table with the checkpoints of a task that is no channel."""
+
+
+def for_channel(text: str, anew: str, checkpoint: str) -> str:
+    """Returns the advice for a channel, which copies no rows: `anew` says how it begins anew instead.
+
+    `checkpoint` is the table with its checkpoint.
+    """
+    return text.replace(MAKE_EQUAL, anew).replace(_COPY_AGAIN, anew).replace(CHECKPOINT, checkpoint)
 
 
 def of_table(command: str, source: str, table: TableName) -> str:

@@ -124,7 +124,7 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
     assert f"create  {database}.plain -> other.copy" in shown
     assert "extracted 'pl'" in shown
     assert "create  2 tables -> other.part" in shown
-    assert f"note: route mistyped ({database}.ordres -> x.x) matches no table of any source" in shown
+    assert f"note: route mistyped ({database}.ordres -> x.x) matches no table of any source. Did you mean" in shown
     assert f"of {database}.part_7, {database}.part_8\n" in shown
     assert shown.count('CREATE TABLE "other"."part"') == 1
     assert "filters no-drops: Ignore drop table" in shown

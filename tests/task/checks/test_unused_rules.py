@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pidts.model import TableName
-from pidts.task.checks.rule_hints import UnusedRule, unused_rules
+from pidts.task.checks.unused_rules import UnusedRule, unused_rules
 from pidts.task.config.task_file import TaskConfig, load_parts
 
 TASK = """

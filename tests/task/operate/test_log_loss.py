@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pidts.model import ConfigError, Halted
-from pidts.model.advice import MAKE_EQUAL, NO_CHECKPOINT
+from pidts.model.advice import CHECKPOINT, MAKE_EQUAL, NO_CHECKPOINT
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import advised_for_channel, with_loss_explained
 from pidts.task.run.task_run import run_task
@@ -58,13 +58,14 @@ def test_a_channel_copies_nothing_again_but_begins_anew(tmp_path: Path, code: st
 def test_other_errors_of_a_channel_advise_no_copy_either(tmp_path: Path, todo: str) -> None:
     def advice(target: Mapping[str, object] | None) -> str:
         with pytest.raises(Halted) as caught, advised_for_channel(_task(tmp_path, {}, target)):
-            raise Halted("checkpoint-altered", "so", todo=f"Restore it, or {todo}")
+            raise Halted("checkpoint-altered", "so", todo=f"Restore {CHECKPOINT}, or {todo}")
         return caught.value.todo
 
-    assert advice(None) == f"Restore it, or {todo}"
+    assert advice(None) == f"Restore pidts_meta.checkpoint, or {todo}"
     channel = advice(CHANNEL)
     assert "--resync" not in channel
     assert "begin the channel anew" in channel
+    assert channel.startswith("Restore dc.transfer_checkpoint, or ")
     assert "drop the datacenter dc" in channel
 
 

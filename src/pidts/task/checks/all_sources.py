@@ -9,12 +9,10 @@ from dataclasses import replace
 import structlog
 
 from pidts.model import PidtsError, TableName
-from pidts.source.connection import connect
 from pidts.source.finding import Finding, demand, lost_is_down
-from pidts.source.structures import is_system, table_names
-from pidts.task.checks.rule_hints import unused_rules
 from pidts.task.checks.shards import shard_findings
 from pidts.task.checks.source import NO_TABLE, check_one_source, passed_if_ignored
+from pidts.task.checks.unused_rules import unused_rule_findings
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import lost_log
 from pidts.task.tables.copy_start import Patterns
@@ -35,11 +33,7 @@ def check_all_sources(parts: Sequence[TaskConfig], *, step: Callable[[str], None
     """
     seen: dict[str, Collection[TableName]] = {}
     found = _requirements(parts, {}, seen, step)
-    if unused := unused_rules(parts, seen):
-        step("reading the names of all tables of the sources")
-        present = [name for part in parts for name in _table_names(part)]
-        found += [Finding("rules", ok=True, message=str(rule), fix=rule.advice(present)) for rule in unused]
-    return found
+    return [*found, *unused_rule_findings(parts, seen, step)]
 
 
 def _requirements(
@@ -55,16 +49,6 @@ def _requirements(
     if any(seen.values()):
         of_each = [_with_tables_elsewhere(one) for one in of_each]
     return [*of_each, *together]
-
-
-def _table_names(part: TaskConfig) -> frozenset[TableName]:
-    """Returns the names of all tables of a source, even those that are not in the task."""
-
-    def is_foreign(name: TableName) -> bool:
-        return not is_system(name.schema) and name.schema != part.allow.own
-
-    with closing(connect(part.source.server)) as session:
-        return table_names(session, is_foreign)
 
 
 def lost_log_findings(parts: Sequence[TaskConfig]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Gives hints about rules that match no table, or whose effect may be unexpected. None of them is an error.
+"""Gives hints about rules whose effect may be unexpected. None of them is an error.
 
 - If an expression names a column that the table lacks, it is false. This is no error (as in DM), because a column may
   be added after its rule, or be dropped before it. But the name may be misspelled.
@@ -8,26 +8,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from pidts.model import ConfigError, Table, TableName
-from pidts.model.errors import listed
-from pidts.model.similar_names import similar, suggestion
+from pidts.model.similar_names import suggestion
 from pidts.rules import FilterDecision, Rules
 from pidts.rules.expressions.rule import ExpressionRule, parsed
 from pidts.rules.expressions.tree import columns_of
-from pidts.rules.patterns import matches
 from pidts.source.finding import Finding
-from pidts.task.config.task_file import TaskConfig
 
 _FIX = "If this is not intended, correct the rule in the task file"
-_KINDS = {
-    "routes": "route",
-    "filters": "filter",
-    "expression-filter": "expression filter",
-    "column-mappings": "column mapping",
-}
 
 
 def rule_hints(rules: Rules, table: Table) -> list[str]:
@@ -83,64 +73,3 @@ def _extracted(rules: Rules, name: TableName) -> Iterator[str]:
     for column, value in extracted:
         if not value:
             yield f"its route extracts nothing for column {column}: write a group, (...), around the part to extract"
-
-
-@dataclass(frozen=True, slots=True)
-class UnusedRule:
-    """A rule, or an entry of the block-allow-list, that matches no table of the task."""
-
-    says: str
-    """The name of the rule in messages."""
-    schema: str
-    table: str
-    """The pattern for tables; empty if the rule is for schemas."""
-    case_sensitive: bool
-
-    def __str__(self) -> str:
-        return f"{self.says} matches no table of any source"
-
-    def advice(self, present: Collection[TableName]) -> str:
-        """Returns what to do about the rule. `present` are all tables of the sources, even those not in the task."""
-        in_schemas = [name for name in present if self._fits(self.schema, name.schema)]
-        if left_out := [name for name in in_schemas if self.covers(name)]:
-            return f"block-allow-list leaves out {listed(sorted(left_out))}: take it into the list, or remove the rule"
-        if in_schemas:
-            tables = {name.name: str(name) for name in sorted(in_schemas, reverse=True)}
-            meant = [tables[name] for name in similar(self.table, tables)]
-        else:
-            meant = similar(self.schema, sorted({name.schema for name in present}))
-        said = f"Did you mean {' or '.join(meant)}?" if meant else "Check its spelling."
-        return f"{said} If a table that it matches is created later, leave it as it is"
-
-    def covers(self, name: TableName) -> bool:
-        """Whether the rule's patterns match the table's name."""
-        return self._fits(self.schema, name.schema) and (not self.table or self._fits(self.table, name.name))
-
-    def _fits(self, pattern: str, name: str) -> bool:
-        return matches(pattern, name, case_sensitive=self.case_sensitive)
-
-
-def unused_rules(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[UnusedRule]:
-    """Returns the rules that match none of these tables; an empty list if a source's tables are not known."""
-    fits: dict[UnusedRule, bool] = {}
-    for part in parts:
-        names = tables.get(part.source.source_id)
-        if not names:
-            return []
-        for rule, fit in _rules_with_tables(part, names):
-            fits[rule] = fits.get(rule, False) or fit
-    return [rule for rule, fit in fits.items() if not fit]
-
-
-def _rules_with_tables(part: TaskConfig, names: Collection[TableName]) -> Iterator[tuple[UnusedRule, bool]]:
-    allow = part.allow
-    for rule in part.rule_names:
-        pattern = "" if rule.map == "routes" else f"{rule.schema}.{rule.table or '*'}: "
-        says = f"{_KINDS[rule.map]} {rule.name} ({pattern}{rule.says})"
-        fit = any(rule.fits(name, case_sensitive=allow.case_sensitive) for name in names)
-        yield UnusedRule(says, rule.schema, rule.table, allow.case_sensitive and not rule.exact), fit
-    listed_names = [(f"{schema} of do-dbs", schema, "") for schema in allow.do_dbs]
-    listed_names += [(f"{schema}.{table} of do-tables", schema, table) for schema, table in allow.do_tables]
-    for says, schema, table in listed_names:
-        entry = UnusedRule(f"block-allow-list: {says}", schema, table, allow.case_sensitive)
-        yield entry, any(map(entry.covers, names))

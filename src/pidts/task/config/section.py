@@ -41,8 +41,6 @@ class OtherKey:
     """The note about any other value, which passes."""
     refusal: str = ""
     """The reason why any other value is refused. Either this or `note` is set."""
-    todo: str = ""
-    """The remedy for a refused key of PiDTS; all keys of DM have the same remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +269,7 @@ class Section:
             value = _plain(item)
             if value in _SAYS_NOTHING or any(value == same and type(value) is type(same) for same in other.as_is):
                 continue
-            if other.todo:
-                mistake(self.error(key, "not-supported", other.refusal, other.todo))
-            elif other.refusal:
+            if other.refusal:
                 what = f"this value of DM's is refused: {other.refusal}"
                 mistake(self.error(key, "not-supported", what, "Remove it, or set it to its default."))
             else:

@@ -20,6 +20,7 @@ from pidts.relay.task_needs import read_needs
 from pidts.replicate import AppliedPlace, demand_begins_again, end_of_same_log
 from pidts.source import ServerInfo, Session, binary_logs, connect, event_at, gtids_before, query, server_info
 from pidts.source.dump import RESTORE_LOG
+from pidts.target.mysql import datacenter
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.presence import is_present
 
@@ -223,7 +224,9 @@ def advised_for_channel(config: TaskConfig) -> Iterator[None]:
         yield
     except PidtsError as error:
         if config.target.is_datacenter:
-            error.todo = for_channel(error.todo, _begin_anew(config))
+            error.todo = for_channel(
+                error.todo, _begin_anew(config), f"{config.target.database}.{datacenter.CHECKPOINT}"
+            )
         raise
 
 
