@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import Table, TableName
 from pidts.schema import Dialect, apply, classify
-from pidts.schema.computed import mentions
+from pidts.schema.computed import mentions, of_the_counter
 
 NAME = TableName("shop", "t")
 PIPES_AS_CONCAT = 1 << 1
@@ -63,3 +63,14 @@ def test_expressions_that_servers_may_read_differently_are_left_out() -> None:
 def test_a_name_counts_as_a_word() -> None:
     computed = "(`a` + abs(`b``c`)) VIRTUAL"
     assert [name for name in ("a", "A", "b`c", "b", "virtual", "al") if mentions(computed, name)] == ["a", "A", "b`c"]
+
+
+def test_columns_that_read_the_counter_are_found_through_other_columns() -> None:
+    table = after(
+        "CREATE TABLE t (`Id` INT AUTO_INCREMENT PRIMARY KEY, a INT, code VARCHAR(20) AS (concat('N', iD)) VIRTUAL, "
+        "longer VARCHAR(30) AS (concat(`code`, '!')) VIRTUAL, other INT AS (a + 1) VIRTUAL, "
+        "word VARCHAR(9) AS (concat('id', a)) VIRTUAL)",
+        version="10.11.6-MariaDB",
+    )
+    assert of_the_counter(table) == {"code", "longer"}
+    assert of_the_counter(after(CREATED)) == frozenset(), "no column is AUTO_INCREMENT"

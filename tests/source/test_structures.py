@@ -9,6 +9,7 @@ import pytest
 
 from pidts.model import ColumnType, Key, Kind, PrecheckFailed, TableName
 from pidts.schema import classify
+from pidts.schema.computed import of_the_counter
 from pidts.schema.dialect import Dialect
 from pidts.source import connect, query, read_structure, read_structures, schema_charsets, server_info, structures
 from pidts.source.structures import default_text, quoted, quoted_table, table_names
@@ -138,6 +139,18 @@ def test_mariadb_shows_generated_columns_and_expressions_too(mariadb, open_sessi
     assert [column.generated for column in table.columns] == [False, False, False, True, True, False]
     assert [column.default for column in table.columns] == [None, "uuid()", None, None, None, "'x'"]
     assert table.column("c").type.kind is Kind.LONGTEXT
+
+
+def test_a_column_that_is_computed_from_the_counter_is_known(mariadb, open_session, database):
+    session = open_session(mariadb)
+    query(
+        session,
+        f"CREATE TABLE {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, `a` INT, "
+        "code VARCHAR(20) AS (CONCAT('N', `id`)) VIRTUAL, other INT AS (a + 1) VIRTUAL)",
+    )
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    assert of_the_counter(table) == {"code"}
 
 
 def test_only_selected_tables_are_read_and_never_views_or_the_servers_own(mysql_like, open_session, database):

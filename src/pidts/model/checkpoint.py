@@ -95,3 +95,5 @@ class RenderedChange:
     notes: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
     """Statements for which no batch has to wait. Each is executed separately, after the others are committed."""
+    computed: frozenset[str] = frozenset()
+    """If the statements create a table: the columns whose values the target computes itself."""

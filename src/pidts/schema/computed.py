@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pidts.model.table import Table
 from pidts.schema.defaults import literal
-from pidts.schema.parse.lexer import Lexeme, Token
+from pidts.schema.dialect import MYSQL
+from pidts.schema.parse.lexer import Lexeme, Token, tokens
 from pidts.schema.parse.token_cursor import TokenCursor
 
 _OF_SESSIONS = frozenset(
@@ -75,6 +77,26 @@ def mentions(computed: str, column: str) -> bool:
     """Whether an expression may read a column, because the column's name is one of its words."""
     found = _NAMES.finditer(computed.rpartition(" ")[0])
     return any(column.lower() == (one[1] or one[0]).replace("``", "`").lower() for one in found)
+
+
+def of_the_counter(table: Table) -> frozenset[str]:
+    """Returns the columns that are computed from the AUTO_INCREMENT column, directly or through one another.
+
+    MariaDB allows this for VIRTUAL columns. If MariaDB chooses the number of a new row, its log has a value that was
+    computed before that: of `id + 1`, the row has 8 and the log has 1. MySQL refuses such columns.
+    """
+    found = {column.name.lower() for column in table.columns if column.auto_increment}
+    reads = {column.name: _names(column.computed) for column in table.columns if column.computed and found}
+    computed: set[str] = set()
+    while more := {name for name, names in reads.items() if name not in computed and names & found}:
+        computed |= more
+        found |= {name.lower() for name in more}
+    return frozenset(computed)
+
+
+def _names(computed: str) -> set[str]:
+    """Returns, in lower case, all words of a stored expression that may be the name of a column."""
+    return {token.text.lower() for token in tokens(computed, MYSQL) if token.lexeme in (Lexeme.WORD, Lexeme.NAME)}
 
 
 def parse_computed(cursor: TokenCursor) -> GeneratedExpression | None:

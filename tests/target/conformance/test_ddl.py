@@ -281,6 +281,29 @@ def test_a_table_that_exists_already_must_be_the_same(altered: AlteredTarget, na
         altered.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY, v INT)")
 
 
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "values"])
+def test_a_new_table_halts_if_its_column_would_get_wrong_values_from_the_log(
+    altered: AlteredTarget, name: TableName, kind: str
+) -> None:
+    def creates(suffix: str, expression: str) -> None:
+        name = f"{altered.name.name}_{suffix}"
+        altered.ddl(
+            f"CREATE TABLE `{name}` (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20) AS ({expression}) VIRTUAL)"
+        )
+
+    creates("f", "CONCAT('id', 1)")
+    altered.check()
+    with pytest.raises(Halted, match="computes v from the AUTO_INCREMENT column"):
+        creates("g", "CONCAT('N', id)")
+    session = altered.target.connect()
+    assert session.schema.structure(TableName(name.schema, f"{altered.name.name}_g")) is None
+    session.close()
+    if kind == "postgres":  # PostgreSQL computes this column itself
+        altered.ddl(
+            f"CREATE TABLE `{altered.name.name}_h` (id INT AUTO_INCREMENT PRIMARY KEY, n BIGINT AS (id + 1) VIRTUAL)"
+        )
+
+
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
 def test_values_that_only_the_source_knows_halt_it(altered: AlteredTarget) -> None:
     t = altered.name.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -67,3 +68,22 @@ def test_merged_tables_without_a_key_get_the_advice_to_get_a_key(session: Values
     fit = fit_of(session, keyless[0], rules, copies=True, other_shards=own_shards(rules, keyless, begun=False))
     assert "without a key" in fit.problem
     assert fit.fix.startswith("Add a primary key to these tables on their sources")
+
+
+def test_a_plain_column_does_not_get_values_that_the_source_computes_from_its_counter(session: ValuesSession) -> None:
+    def with_code(name: str, *, of_target: bool) -> Table:
+        code = Column("code", ColumnType(Kind.BIGINT), generated=of_target, computed="(`id` + 1) VIRTUAL")
+        counter = replace(COLUMNS[0], auto_increment=True)
+        return replace(TABLE.renamed(TableName("shop", name)), columns=(counter, COLUMNS[1], code))
+
+    create(session, with_code("plain", of_target=False))
+    create(session, with_code("generated", of_target=True))
+    fits = {
+        name: fit_of(session, with_code(name, of_target=True), Rules(), copies=True)
+        for name in ("plain", "generated", "missing")
+    }
+    wrong = "the source computes code from the AUTO_INCREMENT column. MariaDB writes wrong values"
+    assert fits["plain"].problem.startswith(wrong)
+    assert fits["missing"].problem.startswith(wrong)
+    assert "with a generated column there" in fits["missing"].fix
+    assert fits["generated"].problem == ""

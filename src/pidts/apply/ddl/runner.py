@@ -80,6 +80,7 @@ from pidts.apply.ddl.change import AttemptSuperseded, ChangeEnd, OpenJournal, Sc
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
+    demand_right_values,
     drops_that_are_left,
     fingerprints,
     misfit,
@@ -422,11 +423,12 @@ class DdlRunner:
             table = change.after.get(statement.table)
             if table is not None and table == change.before.get(statement.table):
                 return ()  # the statement has IF NOT EXISTS, and the table existed
-            problems = session.schema.misfits(table) if table is not None else None
-            if table is not None and problems is not None:
-                if problems:
+            if table is not None:
+                if problems := session.schema.misfits(table):
                     raise misfit(table.name, problems)
-                return ()
+                demand_right_values(session, table)
+                if problems is not None:
+                    return ()
         if isinstance(statement, AlterTable):
             demand_new_columns(session, statement, change)
         rendered = session.schema.ddl_statements(statement, change.before, change.after, change.executed_at)

@@ -8,12 +8,17 @@ from dataclasses import replace
 import structlog
 
 from pidts.apply.ddl.change import SchemaChange
-from pidts.apply.port import TargetSession
-from pidts.model import Halted, TableName, Where
-from pidts.model.errors import named
+from pidts.apply.port import TargetSchema, TargetSession
+from pidts.model import Halted, Table, TableName, Where
+from pidts.model.advice import SKIP
+from pidts.model.errors import listed, named
 from pidts.schema import AddColumn, AlterTable, DropColumn
+from pidts.schema.computed import of_the_counter
 from pidts.shards.structures import names_of
 
+COMPUTE_THERE = (
+    "create the table on the target yourself, with a generated column there: the target then computes the values"
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -48,6 +53,40 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
         raise misfit(statement.table, problems)
     names = ", ".join(column.name for column in taken)
     _log.warning("a column is there already, and stays as it is", table=str(statement.table), columns=names)
+
+
+def wrong_in_log(schema: TargetSchema, table: Table, target_table: Table) -> list[str]:
+    """Returns the columns of a source's table that MariaDB writes to its log with wrong values.
+
+    Columns that the target computes itself are left out, since the target gets no values for them.
+    """
+    wrong = of_the_counter(table)
+    if not wrong:
+        return []
+    there = schema.structure(target_table.name)
+    if there is None:
+        return sorted(wrong - schema.create_statements(target_table).computed)
+    return sorted(wrong - {column.name for column in there.columns if column.generated})
+
+
+def wrong_text(columns: Sequence[str]) -> str:
+    """Returns what is wrong with the columns of `wrong_in_log`."""
+    return (
+        f"the source computes {listed(columns)} from the AUTO_INCREMENT column. MariaDB writes wrong values of such a "
+        "column to its log, and the target would get them"
+    )
+
+
+def demand_right_values(session: TargetSession, table: Table) -> None:
+    """Halts at the creation of a table with columns that MariaDB writes to its log with wrong values."""
+    if wrong := wrong_in_log(session.schema, table, table):
+        raise Halted(
+            "ddl-not-translatable",
+            wrong_text(wrong),
+            where=Where(table=str(table.name)),
+            todo=f"{COMPUTE_THERE[0].upper()}{COMPUTE_THERE[1:]}. Then run {SKIP}. Or exclude the table in "
+            "block-allow-list",
+        )
 
 
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:

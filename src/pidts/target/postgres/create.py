@@ -72,7 +72,8 @@ def create_table(table: Table, *, with_keys: bool = True) -> RenderedChange:
         for column in table.columns
         if column.comment
     )
-    return RenderedChange(tuple(statements), tuple(notes))
+    made = (one.name for one in table.columns if one.generated and expressions.computed(table, one) is not None)
+    return RenderedChange(tuple(statements), tuple(notes), computed=frozenset(made))
 
 
 def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:

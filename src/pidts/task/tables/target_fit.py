@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from pidts.apply import TargetSession
+from pidts.apply.ddl.verify_shape import COMPUTE_THERE, wrong_in_log, wrong_text
 from pidts.model import Halted, PidtsError, PrecheckFailed, Table, TableName
 from pidts.plan import CopyMode
 from pidts.rules import Rules
@@ -25,6 +26,7 @@ _CHANGE_ONLY = (
 _CREATE = "Create it, or use task-mode: all"
 _VERSIONED = "it is system-versioned on the source: the log shows old versions of its rows as new rows"
 _LEAVE_OUT = "Exclude the table in block-allow-list"
+_NOT_FROM_COUNTER = f"Exclude the table in block-allow-list, or drop the column on the source. Or {COMPUTE_THERE}"
 _NEEDS_KEY = (
     "Add a primary key to these tables on their sources; or exclude all but one of them in block-allow-list, or write "
     "routes that lead them to different tables"
@@ -79,7 +81,7 @@ def fit_of(
     may_have_rows: bool = False,
     other_shards: Iterable[Shard] = (),
 ) -> TableFit:
-    """Returns whether and how the target table of `table` can take its rows.
+    """Returns whether and how the target table of `table` can take its rows, and has their right values.
 
     - `copies`: the table's existing rows are to be copied.
     - `may_have_rows`: rows on the target are repaired. Otherwise a target table with rows is refused: a row that the
@@ -87,6 +89,20 @@ def fit_of(
     - `other_shards`: if the task already carries one of them with the same target table, the target's rows count as
       rows of that shard. Then a row is removed only if its own source deletes it.
     """
+    fit = _fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=other_shards)
+    wrong = [] if fit.problem else wrong_in_log(target.schema, table, fit.target_table)
+    return replace(fit, problem=wrong_text(wrong), fix=_NOT_FROM_COUNTER) if wrong else fit
+
+
+def _fit_of(
+    target: TargetSession,
+    table: Table,
+    rules: Rules,
+    *,
+    copies: bool,
+    may_have_rows: bool,
+    other_shards: Iterable[Shard],
+) -> TableFit:
     try:
         rules.check(table)
     except PidtsError as error:
