@@ -632,3 +632,12 @@ def test_a_command_gives_up_a_target_that_does_not_answer() -> None:
     assert raised.value.code == "target-unreachable"
     never.set()
     assert with_answer(never.wait, "the target")
+
+
+def test_a_copy_whose_first_part_is_not_finished_is_not_shown_as_zero_rows(recorded: RecordedTask) -> None:
+    """The target may have rows of this part already: they count when the part is finished."""
+    recorded.is_at("s1", PlanState(at(5), {A: CopyState(estimate=2000), B: CopyState()}))
+    recorded.has("s1", A, B)
+    text = recorded.text()
+    assert "copying    shop.a: no part is finished yet; about 2,000 rows\n" in text
+    assert "copying    shop.b: no part is finished yet\n" in text

@@ -60,7 +60,7 @@ def test_the_lag_is_not_known_while_that_of_one_source_is_not() -> None:
 
 def test_a_line_shows_everything() -> None:
     assert view.line(COPYING) == (
-        "shop: copy; [red]hello; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag 0.25 s; "
+        "shop: copy; [red]hello; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; lag 0.25 s; "
         "applied up to bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go"
     )
 

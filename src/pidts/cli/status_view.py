@@ -352,6 +352,8 @@ def _list(label: str, lines: Sequence[str]) -> None:
 def _rows(table: TableProgress) -> str:
     if table.phase is not Phase.ROWS:
         return PHASES[table.phase]
+    if not table.copied:
+        return "no part is finished yet" + (f"; about {table.estimate:,} rows" if table.estimate else "")
     total = max(table.estimate, table.copied)
     return f"{table.copied:,} of about {total:,} rows" if table.estimate else f"{table.copied:,} rows"
 

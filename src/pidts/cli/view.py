@@ -226,10 +226,13 @@ def _as_log_line(progress: Progress) -> dict[str, Any]:
 def line(progress: Progress) -> str:
     """Returns the state of the task in one line: the stage and the message first, then the numbers."""
     head, parts = f"{progress.task}: {progress.stage}", list[str]()
+    waiting = [table for table in progress.tables if not table.done]
     if progress.stage == "paused":
         parts.append(f"lag {_lag(progress)}")
     elif progress.stage != "starting" or progress.batches:
-        parts += [f"rows: {row_counts(progress.rows)}", f"{progress.rate:.0f} rows/s", f"lag {_lag(progress)}"]
+        # While rows are copied, the line has the copy's rate: the two have other windows, and would seem to disagree.
+        rate = f"{progress.rate:.0f} rows/s" if not waiting else ""
+        parts += filter(None, [f"rows: {row_counts(progress.rows)}", rate, f"lag {_lag(progress)}"])
     if len(progress.sources) > 1:
         parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
     elif progress.stage != "paused":
@@ -237,7 +240,6 @@ def line(progress: Progress) -> str:
     report = progress.stage_report
     if report is not None and report.slow is not None:
         parts.append(_slow(report.slow))
-    waiting = [table for table in progress.tables if not table.done]
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
         parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")

@@ -71,6 +71,7 @@ def working(**changes: object) -> StageMeasures:
         (working(steps={"plan": 0.8, "apply": 0.1}), "plan", "busy with planning 80%"),
         (working(steps={"ddl": 0.9, "apply": 0.1}), "plan", "a schema change runs"),
         (working(steps={"copy": 0.9, "apply": 0.1}), "plan", "existing rows are copied"),
+        (working(steps={"copy": 0.9}, no_core=0.5), "plan", "wait for it; other work takes this machine's cores"),
         (replace(BEHIND, awaits_spark=True), "apply", "until Spark has started"),
         (receiving(), "source", "server sends only 2.0 MB/s"),
         (receiving(round_trip_seconds=0.08), "source", "network from the source is slow"),

@@ -296,7 +296,8 @@ def _slow_working(found: StageMeasures) -> SlowStage | None:
     others = max(steps.get("ddl", 0.0), steps.get("copy", 0.0))
     if others > share or (step in {"ddl", "copy"} and seconds > _LONG_STEP_SECONDS):
         what = "a schema change runs" if step == "ddl" or steps.get("ddl", 0) > share else "existing rows are copied"
-        return SlowStage("plan", f"{what}, and changes wait for it")
+        crowded = "; other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else ""
+        return SlowStage("plan", f"{what}, and changes wait for it{crowded}")
     if share < _HALF / 2:
         return None
     if name == "target":
