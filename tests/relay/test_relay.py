@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Callable
 from contextlib import closing
@@ -44,12 +45,13 @@ def test_entries_come_back_with_their_events(relay: Path, make_writer: MakeWrite
     assert reader.position(log[3].transaction.lsn) == Position("bin.000001", log[3].transaction.lsn.offset)
 
 
+def head(created: int, server_id: int = 1) -> bytes:
+    """Returns the first event of a log file that a server has created at this time."""
+    return struct.pack("<IBI", created, 15, server_id) + FORMAT_EVENT[9:]
+
+
 def test_each_entry_is_in_a_log_file(relay: Path) -> None:
     """The server rotates its log, dies at the end of the second file, and is then replaced by another server."""
-
-    def head(created: int, server_id: int = 1) -> bytes:
-        return struct.pack("<IBI", created, 15, server_id) + FORMAT_EVENT[9:]
-
     first = sample_log(2)
     end = first[-1].transaction
     rotated = replace(end, lsn=Lsn(0, 2, 4), prev_lsn=end.lsn, begin=end.lsn)
@@ -79,6 +81,48 @@ def test_each_entry_is_in_a_log_file(relay: Path) -> None:
     one, two, three = (LogFile(f"bin.00000{number}", 100 * number, 1, "server-a") for number in (1, 2, 3))
     assert found == [one, one, one, two, two, three, three, LogFile("bin.000003", 50, 2, "server-b")]
     assert kept == [None, three, three], "of the place at which the relay begins, the file of the next entry"
+
+
+@pytest.mark.parametrize("is_idle", [False, True], ids=["busy", "idle"])
+@pytest.mark.parametrize("removed", ["*", "s/0*"], ids=["folder", "segments"])
+def test_the_log_file_of_a_place_does_not_depend_on_earlier_calls(relay: Path, removed: str, is_idle: bool) -> None:
+    """Under a reader, the relay is removed, and filled from a log that was made anew."""
+    first, second, third = sample_log(3)
+
+    def fill(created: int) -> None:
+        with closing(RelayWriter.open(relay, "s")) as writer:
+            writer.begin(ORIGIN, START, None)
+            writer.start_segment(head(created))
+            store(writer, [first, second])
+
+    def remove() -> None:
+        for path in relay.glob(removed):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    fill(100)
+    with closing(RelayReader(relay, "s")) as reader:
+
+        def created() -> list[int | None]:
+            found = [reader.log_file(one.transaction.lsn) for one in (first, second, third)]
+            return [one.created if one is not None else None for one in found]
+
+        assert created() == created() == [100, 100, None], "the third is not received yet"
+        if is_idle:
+            reader.close()
+        remove()
+        fill(200)
+        assert created() == created() == [200, 200, None], "no call of the reader saw the empty folder"
+        assert reader.received == second.transaction.lsn
+        with closing(RelayWriter.open(relay, "s")) as writer:
+            store(writer, [third])
+        assert created() == [200] * 3
+        assert reader.received == third.transaction.lsn
+        assert created() == [200] * 3, "the reader looks for no entry up to the known end"
+        remove()
+        if removed == "*":
+            assert created() == [None] * 3
+        fill(300)
+        assert created() == [300, 300, None]
 
 
 def test_a_segment_is_a_binary_log_and_entries_lie_end_to_end(relay: Path, make_writer: MakeWriter) -> None:

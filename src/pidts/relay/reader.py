@@ -62,6 +62,16 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 
 @dataclass(frozen=True, slots=True)
+class _FileRange:
+    """A part of the relay whose entries are in one log file."""
+
+    begin: Lsn
+    end: Lsn
+    """The end of an entry in this file. So each place from `begin` to here has a next entry, which is in this file."""
+    file: LogFile
+
+
+@dataclass(frozen=True, slots=True)
 class FormerSourceLog:
     """The part of the log that was received from one server."""
 
@@ -83,8 +93,8 @@ class RelayReader:
         self._signature: Signature = _NEVER
         self._origin: Origin | None = None
         """The server of the last place of which the position was asked for."""
-        self._log_file: tuple[tuple[int, int], LogFile] | None = None
-        """The last log file that was asked for, after its change number and its number."""
+        self._file_range: _FileRange | None = None
+        """The log file that was asked for last."""
         self._end: LsnKey | None = None
         """The place to which the relay will be cut back. Nothing after this place is read."""
         self.damage: Discontinuity | None = None
@@ -393,20 +403,35 @@ class RelayReader:
         Returns None if the relay has no such entry of this server, or cannot read it: `entries` reports damage. If the
         relay begins at this Lsn, the next entry may be in a later file.
         """
-        if self._log_file is not None and self._log_file[0] == _file_number(lsn):
-            return self._log_file[1]
+        self.renew()
+        if (known := self._known_file(lsn)) is not None:
+            return known
         try:
             entry = self.find(lsn)
             header = self._index.header(entry.extent.segment) if entry is not None else None
             if entry is None or header is None or entry.transaction.lsn.change_no != lsn.change_no:
                 return None
-            number = _file_number(entry.transaction.lsn)
-            name = Position.of(header.origin.log_base, number[1], 0).file
+            end = entry.transaction.lsn
+            name = Position.of(header.origin.log_base, _file_number(end)[1], 0).file
             found = LogFile.of_head(name, self.format(header.segment), header.origin.server)
         except Halted:
             return None
-        self._log_file = number, found
+        self._file_range = _FileRange(min(lsn, end), end, found)
         return found
+
+    def _known_file(self, lsn: Lsn) -> LogFile | None:
+        """Returns the log file that was asked for last, if the entry at or after this Lsn is certainly in it.
+
+        Each batch asks for two places, and finding an entry takes many times as long.
+        """
+        known, last = self._file_range, self._tail[2] if self._tail is not None else None
+        if known is None or lsn < known.begin:
+            return None
+        if lsn <= known.end:
+            return known.file
+        if last is None or last < lsn or _file_number(last) != _file_number(known.end):
+            return None
+        return known.file
 
     def former_source_log(self, change_no: int) -> FormerSourceLog | None:
         """Returns the log received from the server that was the source after `change_no` replacements.
@@ -476,7 +501,7 @@ class RelayReader:
         self._signature = refetch_signature(self.folder)
         pending = read_refetches(self.folder).pending
         self._end = key_of(pending.after) if pending is not None else None
-        self._tail = self._origin = self._log_file = None
+        self._tail = self._origin = self._file_range = None
         self._index.forget()
         self.close()
 

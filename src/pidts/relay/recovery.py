@@ -17,7 +17,7 @@ from pidts.binlog.xa import PreparedEventGroups
 from pidts.model import LogEntry, Lsn, Position, PreparedExtent
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
-from pidts.relay.refetch import cut_back, cut_file
+from pidts.relay.refetch import announce_beginning, cut_back, cut_file
 from pidts.relay.segments.index import (
     GtidsLearned,
     Origin,
@@ -80,7 +80,9 @@ class RecoveredSegment:
 
 
 def recover(folder: Folder, *, restores: bool = False) -> RecoveredSegment | None:
-    """Cuts the relay back if that was requested, and repairs the last segment; None if no segment is complete.
+    """Cuts the relay back if that was requested, and repairs the last segment.
+
+    Returns None if no segment is complete. Then the relay begins anew, and its readers notice that.
 
     With `restores`, lost entries are computed again from their events (`pidts.relay.segments.index_rebuild`).
     """
@@ -93,6 +95,7 @@ def recover(folder: Folder, *, restores: bool = False) -> RecoveredSegment | Non
             return found
         folder.remove(numbers.pop())
     _remove_newer(folder, 0)
+    announce_beginning(folder)
     return None
 
 

@@ -4,7 +4,8 @@ The reader that finds the damage requests the cut. The relay's writer makes the 
 relay's files. All readers have to notice a cut, because the places in files that they remember may have changed. For
 this, writer and readers use one small file, `refetch.json`, which is always replaced as a whole. It has the requested
 cut (`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request
-and each cut.
+and each cut. They also change when a writer opens an empty relay. So readers notice that somebody has removed the
+relay's files, and that the relay is filled again.
 
 The steps:
 
@@ -130,6 +131,16 @@ def _last_of_each_kind(done: tuple[Refetch, ...]) -> tuple[Refetch, ...]:
     """
     is_repeated = [one.why == _REPEATED for one in done]
     return tuple(one for at, one in enumerate(done) if is_repeated[at + 1 :].count(is_repeated[at]) < _KEPT)
+
+
+def announce_beginning(folder: Folder) -> None:
+    """Replaces the file, without a change, for a relay that begins anew: readers clear what they know of a former one.
+
+    The file is replaced before the relay's first segment is created. If the writer is interrupted between the two, the
+    next one does this again.
+    """
+    with needs_locked(folder):
+        _write(folder, read_refetches(folder))
 
 
 def forget_refetches(folder: Folder) -> None:
