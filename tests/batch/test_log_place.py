@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pidts.batch.log_place import demand_same_log, end_of_batch
+from pidts.batch.log_place import demand_same_log, end_of_batch, place_to_prove
 from pidts.model import Checkpoint, Halted, LogFile, LogPlace, Lsn, Position, TableName
 from pidts.plan import HeldTables, PlanState
+from pidts.relay import Origin
+from pidts.replicate import AppliedPlace
 
 KNOWN = LogFile("bin.000007", 100, 1, "mysql a")
 ANEW = replace(KNOWN, created=200)
@@ -25,6 +27,8 @@ class Relay:
     gtids: str | None = None
     begins_elsewhere: Lsn | None = None
     """The place after which the relay continues with another server's log."""
+    origin: Origin | None = None
+    received: Lsn | None = None
 
     def position(self, lsn: Lsn) -> Position:
         return lsn.position("bin")
@@ -148,3 +152,25 @@ def test_a_worker_that_is_ahead_of_a_new_servers_log_is_refused() -> None:
     demand_same_log(Relay({}, begins_elsewhere=AT), [checkpoint()])
     with pytest.raises(Halted, match="another server"):
         demand_same_log(Relay({}, begins_elsewhere=AT), [checkpoint(), ahead])
+
+
+OWN = Origin(KNOWN.server, "bin", 0)
+
+
+@pytest.mark.parametrize(
+    ("origin", "received", "log_file", "is_proven"),
+    [
+        (OWN, EARLIER, KNOWN, True),
+        (OWN, AT, KNOWN, False),  # the relay has the place: its log file is compared
+        (None, None, KNOWN, False),  # empty: the replicator compares
+        (OWN, EARLIER, None, False),  # an earlier version has stored the checkpoint
+        (replace(OWN, server="mysql b"), EARLIER, KNOWN, False),  # places of one server mean nothing on another
+        (replace(OWN, change_no=1), EARLIER, KNOWN, False),  # the server was the source twice
+    ],
+)
+def test_the_source_is_asked_only_if_the_relay_of_the_same_log_ends_before_a_checkpoint(
+    origin: Origin | None, received: Lsn | None, log_file: LogFile | None, is_proven: bool
+) -> None:
+    stored = [checkpoint(EARLIER, log_file=replace(KNOWN, name="bin.000006")), checkpoint(log_file=log_file)]
+    found = place_to_prove(Relay({}, origin=origin, received=received), stored)
+    assert found == (AppliedPlace(AT, "bin.000007:500", "", KNOWN) if is_proven else None)

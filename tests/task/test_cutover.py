@@ -226,6 +226,17 @@ def test_a_checkpoint_that_was_deleted_by_hand_prevents_the_cutover(
         assert is_writable(source, run_sql)
 
 
+def test_the_plan_of_a_cutover_shows_that_the_relay_is_damaged(parts: tuple[TaskConfig, ...]) -> None:
+    folder = parts[0].relay / "one"
+    folder.mkdir(parents=True)
+    for segment in (1, 2):
+        (folder / f"{segment:09}.index").write_bytes(b"x" * 100)
+    with closing(parts[0].target.server.connect()) as target:
+        step = made(parts, target).look().steps[0]
+    assert (step.name, step.state) == (StepName.TABLES, StepState.BLOCKED)
+    assert step.details[0].startswith("[relay-corrupt] ")
+
+
 def test_a_cutover_claims_as_many_workers_as_the_task_has(parts: tuple[TaskConfig, ...]) -> None:
     with closing(parts[0].target.server.connect()) as target:
         (first,) = target.meta.checkpoints.read("t", "one")

@@ -5,7 +5,8 @@ A task fills a lost relay from its own checkpoint on. So other tasks with this r
 Suppose that the relay is lost and the source is reset (RESET MASTER). Another task, or a relay server, then fills the
 relay with the new log. A task that continued at its checkpoint's place would leave out changes of the new log. So the
 log file in each checkpoint is compared with the file of the same name in the relay: when a run begins, and again at the
-place where each batch begins.
+place where each batch begins. A relay that ends before the checkpoints may never get this file. So the source's log is
+compared, too, before the run waits for this relay.
 
 Or suppose that the relay is lost and the source is replaced by another server. The first task that starts fills the
 relay by GTID, from its checkpoint on, and the number of replacements in the Lsns grows. So all Lsns of the new log are
@@ -19,11 +20,12 @@ The points at which a run may be interrupted, and what holds there:
 1. Before or after a comparison: nothing was written, and the next run compares again.
 2. The relay does not have the checkpoint's place yet, for example because tables wait at an earlier place: nothing is
    compared at the start. A batch that moves the checkpoint begins at this place, so the relay then has the next entry.
-3. Between the comparison at the start and a batch, PiDTS empties the relay and fills it again: the next batch compares
-   before it writes. If somebody removes the relay's folder under a running task, the comparison may still use the
-   former log file. The relay's reader itself returns no entries of another server that begin before the place from
-   which it reads on.
-4. During a commit: the position and the log file are in one row, so they belong together.
+3. Between the comparison at the start and a batch, the relay is emptied and filled again: the next batch compares
+   before it writes. The reader notices it even if somebody has removed the relay's folder under a running task
+   (`relay.refetch`). It returns no entries of another server that begin before the place from which it reads on.
+4. The run has compared the source's log, and then the source is reset while the run waits for a relay that ends before
+   the checkpoint: the wait ends with an error, and the next attempt compares again.
+5. During a commit: the position and the log file are in one row, so they belong together.
 
 Log files cannot be compared in two cases: the checkpoint has no log file, or the relay has purged this file. Without a
 log file, the relay must have the checkpoint's GTIDs before the checkpoint's place. Otherwise the run continues.
@@ -36,10 +38,19 @@ from typing import Protocol
 
 from pidts.batch.workers import stored_with
 from pidts.model import Checkpoint, LogFile, LogPlace, Lsn, Position, Where
+from pidts.relay import Origin
+from pidts.replicate import AppliedPlace, demand_checkpoint_in_log
 from pidts.replicate.resume import demand_same_place, log_made_anew
+from pidts.source import SourceConfig
 
 
 class _Relay(Protocol):
+    @property
+    def origin(self) -> Origin | None: ...
+
+    @property
+    def received(self) -> Lsn | None: ...
+
     def position(self, lsn: Lsn) -> Position | None: ...
 
     def log_file(self, lsn: Lsn) -> LogFile | None: ...
@@ -49,16 +60,32 @@ class _Relay(Protocol):
     def demand_place(self, lsn: Lsn) -> None: ...
 
 
-def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> None:
+def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint], source: SourceConfig | None = None) -> None:
     """Raises if the relay has another log than the one whose changes the target has.
 
     The error is `source-went-back` if the same server has made its log anew, and `other-source` for another server.
+    If the relay ends before a checkpoint, the log of `source` is compared, too, unless it is None.
     """
     for one in checkpoints:
         place = stored_with(one).lsn
         for lsn in {place, one.lsn}:
             relay.demand_place(lsn)
         _demand_same_file(relay, [one], place)
+    if source is not None and (applied := place_to_prove(relay, checkpoints)) is not None:
+        demand_checkpoint_in_log(source, applied)
+
+
+def place_to_prove(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> AppliedPlace | None:
+    """Returns the last checkpoint if the relay ends before it, and was received from the checkpoint's server.
+
+    The source's log must then have this place (`demand_checkpoint_in_log`). Otherwise the relay never gets there.
+    """
+    last = max(checkpoints, key=lambda one: stored_with(one).lsn)
+    lsn, file, origin, received = stored_with(last).lsn, last.log_file, relay.origin, relay.received
+    if file is None or origin is None or received is None or received >= lsn:
+        return None
+    is_same = (origin.server, origin.change_no) == (file.server, lsn.change_no)
+    return AppliedPlace(lsn, last.position, last.gtid, file) if is_same else None
 
 
 def end_of_batch(relay: _Relay, checkpoints: Sequence[Checkpoint], begin: Lsn, end: Lsn) -> LogPlace:

@@ -2,7 +2,7 @@
 
 from pidts.replicate.heartbeat import HeartbeatConfig
 from pidts.replicate.process import run_process, run_receiver
-from pidts.replicate.proof import demand_begins_again, end_of_same_log
+from pidts.replicate.proof import demand_begins_again, demand_checkpoint_in_log, end_of_same_log
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import AppliedPlace
 from pidts.replicate.standby_start import Looked, demand_standby, first_unreceived
@@ -28,4 +28,5 @@ __all__ = [
     "ReplicatorState",
 ]
 __all__ += ["demand_standby", "end_of_same_log", "first_unreceived", "is_silent", "not_receiving", "read_status"]
-__all__ += ["demand_begins_again", "heard_at", "run_process", "run_receiver", "silent_since"]
+__all__ += ["demand_begins_again", "demand_checkpoint_in_log", "heard_at", "run_process", "run_receiver"]
+__all__ += ["silent_since"]

@@ -23,6 +23,7 @@ from pidts.replicate.resume import (
     AppliedPlace,
     Resume,
     SourceState,
+    demand_own_log,
     is_same_file,
     is_same_log,
     start_again,
@@ -138,6 +139,15 @@ def demand_begins_again(source: SourceConfig, applied: AppliedPlace, *, use_gtid
         server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, logs, place, executed)
         server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
         begin_again(source, session, info, server, applied, server_id, use_gtid=use_gtid)
+
+
+def demand_checkpoint_in_log(source: SourceConfig, applied: AppliedPlace) -> None:
+    """Raises as `demand_own_log` does, after it has asked the source."""
+    with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
+        info = server_info(session)
+        server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
+        server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
+    demand_own_log(server, applied, _log_file_there(source, server, applied.log_file, server_id), source.where)
 
 
 def known_gtids_before(

@@ -147,12 +147,10 @@ def start_again(
     """
     place = Position.parse(applied.position) if applied.position else None
     known = applied.log_file
-    is_own = known is not None and known.server == server.identity
     is_another = known is not None and there is not None and known.is_another(there)
-    if known is not None and there is not None and known.is_made_anew(there):
-        raise log_made_anew(known, there, where, holder="the source now")
+    demand_own_log(server, applied, there, where)
     if place is not None and place.base == server.log_base and not is_another:
-        if is_own or not use_gtid:
+        if not use_gtid:
             _check_not_behind(place, server, where)
         if _is_of(applied, found, server, exactly=use_gtid):
             origin = Origin(server.identity, server.log_base, applied.lsn.change_no)
@@ -167,6 +165,21 @@ def start_again(
     received = _executed_all(applied.gtid_set, server, where)
     origin = Origin(server.identity, server.log_base, applied.lsn.change_no + 1)
     return Resume(received, origin, applied.lsn, str(received))
+
+
+def demand_own_log(server: SourceState, applied: AppliedPlace, there: LogFile | None, where: Where) -> None:
+    """Raises if a checkpoint is in this server's log, and the server has made it anew or does not reach the checkpoint.
+
+    `there`: the server's log file with the name of the checkpoint's log file; None if there is none.
+    """
+    known = applied.log_file
+    if known is None or known.server != server.identity:
+        return
+    if there is not None and known.is_made_anew(there):
+        raise log_made_anew(known, there, where, holder="the source now")
+    place = Position.parse(applied.position) if applied.position else None
+    if place is not None and place.base == server.log_base:
+        _check_not_behind(place, server, where)
 
 
 def resume(

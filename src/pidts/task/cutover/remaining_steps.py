@@ -62,11 +62,18 @@ class RemainingSteps:
 
     def _refused_step(self) -> CutoverStep | None:
         """Returns the first step as blocked, if a run would refuse a checkpoint or the log."""
-        found = [lost_log(part, is_one_of_several=len(self._parts) > 1) for part in self._parts]
+        found = [self._refusal(part) for part in self._parts]
         refused = [f"[{error.code}] {sentence(error.what)} {error.todo}" for error in found if error is not None]
         return (
             CutoverStep(StepName.TABLES, StepState.BLOCKED, "the task cannot run", tuple(refused)) if refused else None
         )
+
+    def _refusal(self, part: TaskConfig) -> Halted | None:
+        """Returns the error with which a run would end, also if the relay is damaged so that it cannot be compared."""
+        try:
+            return lost_log(part, is_one_of_several=len(self._parts) > 1)
+        except Halted as error:
+            return error
 
     def _source_steps(self, status: TaskStatus) -> list[CutoverStep]:
         unapplied: list[str] = []

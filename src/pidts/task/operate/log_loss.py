@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 
 from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.claim import demand_all_workers
@@ -49,17 +48,22 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
 
     A checkpoint that was changed by hand also counts as a loss, since it does not show what the target has.
     """
-    logs = _Logs.of(config, source)
-    _, state, _ = Workers.claimed(tuple(stored))
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-        first, end, origin = relay.first, relay.received, relay.origin
-        gtids = relay.gtid_set(end) if end is not None else None
         if altered := next((row.altered for row in stored if row.altered), ""):
-            return LogLoss(f"the checkpoint was changed by hand: {altered}", keeps_relay=end is not None)
-        try:
-            demand_same_log(relay, stored)
-        except Halted as error:
+            return LogLoss(f"the checkpoint was changed by hand: {altered}", keeps_relay=relay.received is not None)
+        if (error := _other_log(config, stored, relay)) is not None:
             return LogLoss(error.what, code=error.code)
+        return _purged_log(config, source, stored, relay)
+
+
+def _purged_log(
+    config: TaskConfig, source: Session, stored: Sequence[Checkpoint], relay: RelayReader
+) -> LogLoss | None:
+    """Returns the loss if neither the relay nor the source has the log after the target's checkpoint."""
+    _, state, _ = Workers.claimed(tuple(stored))
+    logs = _Logs.of(config, source)
+    first, end, origin = relay.first, relay.received, relay.origin
+    gtids = relay.gtid_set(end) if end is not None else None
     if first is not None and end is not None and origin is not None:
         own = end.position(origin.log_base) if logs.wrote(origin) else None
         goes_on = logs.has(own, gtids or "")
@@ -77,7 +81,6 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
 
 def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
     """Returns the error with which a run would end at its checkpoint, or because of its log; None if none is known."""
-    explained = partial(with_loss_explained, config, moved_at=last_moved(config), is_one_of_several=is_one_of_several)
     task, source_id = config.name, config.source.source_id
     with (
         closing(RelayReader(config.relay, source_id)) as relay,
@@ -91,28 +94,45 @@ def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
                 for row in stored:
                     demand_unaltered(row)
                 demand_all_workers(target, task, source_id, stored)
-                demand_same_log(relay, stored)
         except Halted as error:
-            return explained(error)
+            return _explained(config, error, is_one_of_several=is_one_of_several)
+        if (other := _other_log(config, stored, relay)) is not None:
+            return _explained(config, other, is_one_of_several=is_one_of_several)
         has_relay = relay.first is not None
         # A run on another machine has its relay there.
         runs_elsewhere = not has_relay and is_present(target, task, source_id)
         # The relay server's machine receives the log.
         if runs_elsewhere or config.relay_from is not None:
             return None
-        found = _loss_error(config, stored) or _refusal(config, stored, relay)
+        found = _purge_error(config, stored, relay) or _refusal(config, stored, relay)
     if found is None:
         return None
-    found = explained(found)
+    found = _explained(config, found, is_one_of_several=is_one_of_several)
     if has_relay:
         return found
     todo = f"If the task runs on another machine, run this check there. Otherwise: {found.todo}"
     return Halted(found.code, found.what, where=found.where, todo=todo)
 
 
-def _loss_error(config: TaskConfig, stored: Sequence[Checkpoint]) -> Halted | None:
+def _explained(config: TaskConfig, error: Halted, *, is_one_of_several: bool) -> Halted:
+    return with_loss_explained(config, error, last_moved(config), is_one_of_several=is_one_of_several)
+
+
+def _other_log(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> Halted | None:
+    """Returns the error if the relay, or the source before it, has another log than the target. Raises for damage."""
+    try:
+        demand_same_log(relay, stored, config.source.server)
+    except Halted as error:
+        if error.code in _BROKEN:
+            raise
+        return error
+    return None
+
+
+def _purge_error(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> Halted | None:
+    """Returns the error for log that is known to be gone."""
     with closing(connect(config.source.server)) as source:
-        loss = find_loss(config, source, stored)
+        loss = _purged_log(config, source, stored, relay)
     if loss is None:
         return None
     todo = RESTORE_LOG if loss.code == "position-lost" else ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -23,6 +23,7 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced, demand_unaltered
 from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.apply.merge.merged_tables import record_shared_tables
+from pidts.batch.log_place import demand_same_log
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import (
     Checkpoint,
@@ -39,6 +40,7 @@ from pidts.model import (
 )
 from pidts.model.errors import listed
 from pidts.plan import PlanState
+from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
 from pidts.relay.structures import dialect_at, history_at
 from pidts.rules import Rules
@@ -140,6 +142,7 @@ def begin_task(
         rule_changes.require_unmoved_rows(config, target, other_parts)
         table_set.check(stored)
         if not table_set.is_new_beginning:
+            _demand_same_log(config, stored)
             # Only an empty relay begins at this place, for example if the machine with the former relay is lost.
             replicator.resume_at = resume_point(stored)
             replicator.start()
@@ -172,6 +175,16 @@ def begin_task(
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
     notes = tuple(table_set.notes)
     return StartState(checkpoints, structures, charsets, dialect, safe_until, rules, table_set.joined, notes)
+
+
+def _demand_same_log(config: TaskConfig, stored: Sequence[Checkpoint]) -> None:
+    """Raises if the relay has another log than the checkpoints, or may never get the log of the checkpoints.
+
+    This comes before the first wait for the relay. If the source does not answer now, the next attempt asks it again. A
+    damaged relay is repaired later.
+    """
+    with suppress(Transient, Discontinuity), closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        demand_same_log(relay, stored, config.source.server)
 
 
 def _resume_without_source(
