@@ -19,20 +19,28 @@ COUNT = "SELECT COUNT(*) FROM shop.t"
 ROWS = "SELECT tx, n FROM shop.t ORDER BY tx, n"
 
 
+def refused(task: Task, *options: str) -> str:
+    """Runs the task, which ends with an error, and returns the error's code."""
+    run = task.start("--until-synced", "--json", *options)
+    assert run.process.wait(120) == 5, task.logs()
+    return str(json.loads(run.log.read_text().splitlines()[-1])["error"]["code"])
+
+
 @pytest.mark.parametrize(
-    ("kind", "first", "is_same_place"),
+    ("kind", "first", "is_same_place", "cure"),
     [
-        ("mariadb", "behind", True),
-        pytest.param("mariadb", "behind", False, marks=pytest.mark.long),
-        pytest.param("mariadb", "ahead", False, marks=pytest.mark.long),
-        ("mysql97", "behind", False),
-        pytest.param("mysql97", "ahead", False, marks=pytest.mark.long),
+        ("mariadb", "behind", True, "own relay"),
+        ("mariadb", "behind", False, "copy"),
+        pytest.param("mariadb", "ahead", False, "copy", marks=pytest.mark.long),
+        pytest.param("mysql97", "behind", False, "own relay", marks=pytest.mark.long),
+        pytest.param("mysql97", "ahead", False, "own relay", marks=pytest.mark.long),
     ],
 )
 def test_a_relay_that_begins_at_the_place_of_another_task_is_refused(
     kind: str,
     first: str,
     is_same_place: bool,
+    cure: str,
     postgres: Server,
     make_task: Callable[..., Task],
     run_sql: RunSql,
@@ -94,15 +102,22 @@ def test_a_relay_that_begins_at_the_place_of_another_task_is_refused(
         assert rows(first) == run_sql(standby, ROWS)
         (other,) = names.keys() - {first}
         refusal = "other-source" if first == "behind" else "relay-purged"
-        run = tasks[other].start("--until-synced", "--json")
-        code = run.process.wait(120)
+        assert refused(tasks[other]) == refusal
         assert rows(other) == before[other]
-        assert code == 5, tasks[other].logs()
-        assert json.loads(run.log.read_text().splitlines()[-1])["error"]["code"] == refusal
-        # A relay of its own begins at the task's own place.
-        path = tasks[other].path
-        path.write_text(path.read_text().replace("shared", "own"))
-        tasks[other].sync()
+        if is_same_place:
+            # The Lsns of the new log are not new to the task.
+            assert refused(tasks[other], "--resync") == "relay-still-needed"
+        if cure == "copy":
+            run = tasks[other].start("--until-synced", "--resync")
+            assert run.process.wait(120) == 0, tasks[other].logs()
+        else:  # a relay of its own begins at the task's own place
+            path = tasks[other].path
+            path.write_text(path.read_text().replace("shared", "own"))
+            tasks[other].sync()
         assert rows(other) == run_sql(standby, ROWS)
+        add(standby, range(12, 15))
+        for name in names:
+            tasks[name].sync()
+            assert rows(name) == run_sql(standby, ROWS)
         for database in names.values():
             run_sql(postgres, f"DROP DATABASE {database} WITH (FORCE)")

@@ -11,6 +11,8 @@ import yaml
 
 from pidts.model import ConfigError, Halted
 from pidts.model.advice import CHECKPOINT, MAKE_EQUAL, NO_CHECKPOINT
+from pidts.relay.reader import OWN_RELAY
+from pidts.relay.task_needs import TaskNeed
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import advised_for_channel, with_loss_explained
 from pidts.task.run.task_run import run_task
@@ -43,6 +45,16 @@ def test_between_zones_nothing_is_copied_again_but_a_zone_is_filled(tmp_path: Pa
     alone = with_loss_explained(_task(tmp_path, {}), error)
     assert f"pidts run {tmp_path / 't.yaml'} --resync" in alone.todo
     assert "zones return" not in alone.todo
+
+
+def test_only_a_task_that_shares_its_relay_is_advised_to_take_a_relay_of_its_own(tmp_path: Path) -> None:
+    config = _task(tmp_path, {})
+    error = Halted("other-source", "the relay has the log of another server", todo=OWN_RELAY)
+    resync = f"To continue with the source as it is now, and make the target equal: pidts run {config.path} --resync"
+    TaskNeed(config.relay, "s", "t").begin()
+    assert with_loss_explained(config, error).todo == resync
+    TaskNeed(config.relay, "s", "other").begin()
+    assert with_loss_explained(config, error).todo == f"{OWN_RELAY} {resync}"
 
 
 @pytest.mark.parametrize("code", ["position-lost", "relay-purged", "source-went-back", "other-source"])

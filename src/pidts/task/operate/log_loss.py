@@ -15,6 +15,7 @@ from pidts.model.advice import for_channel
 from pidts.model.errors import listed, sentence, utc_time
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
+from pidts.relay.reader import OWN_RELAY
 from pidts.relay.task_needs import read_needs
 from pidts.replicate import AppliedPlace, demand_begins_again, end_of_same_log
 from pidts.source import ServerInfo, Session, binary_logs, connect, event_at, gtids_before, query, server_info
@@ -52,8 +53,22 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
         if altered := next((row.altered for row in stored if row.altered), ""):
             return LogLoss(f"the checkpoint was changed by hand: {altered}", keeps_relay=relay.received is not None)
         if (error := _other_log(config, stored, relay)) is not None:
-            return LogLoss(error.what, code=error.code)
+            return LogLoss(error.what, code=error.code, keeps_relay=_may_begin_in(config, stored, relay))
         return _purged_log(config, source, stored, relay)
+
+
+def _may_begin_in(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> bool:
+    """Whether the task can take a new position in the relay, which has another log than the checkpoints.
+
+    The source must have this log. And its Lsns must be new to the task: the target may have records of former ones.
+    """
+    end = relay.received
+    if end is None or end.change_no <= max(one.lsn.change_no for one in stored):
+        return False
+    try:
+        return end_of_same_log(config.source.server, relay) is not None
+    except Halted:
+        return False
 
 
 def _purged_log(
@@ -222,7 +237,9 @@ def with_loss_explained(
         equal = _begin_anew(config)
         repair = f"A channel copies no rows. {equal[0].upper()}{equal[1:]}"
     if error.code in _ELSEWHERE:
-        todo = f"{sentence(error.todo)} To continue with the source as it is now, {equal}"
+        is_alone = config.relay_from is None and not other_tasks(config)
+        advice = "" if error.todo == OWN_RELAY and is_alone else sentence(error.todo)
+        todo = f"{advice} To continue with the source as it is now, {equal}".lstrip()
         return Halted(error.code, error.what, where=error.where, todo=todo)
     if not is_lost:
         return error
@@ -290,6 +307,11 @@ def _folder(config: TaskConfig) -> Folder:
     return Folder.of(config.relay, config.source.source_id)
 
 
+def other_tasks(config: TaskConfig) -> list[str]:
+    """Returns the other tasks that have recorded a need in this task's relay."""
+    return [need.task for need in read_needs(_folder(config)) if need.task != config.name]
+
+
 def last_moved(config: TaskConfig) -> float:
     """Returns when the task has last recorded a need in the relay, in seconds since 1970; 0 if never."""
     return next((need.written_at for need in read_needs(_folder(config)) if need.task == config.name), 0.0)
@@ -302,4 +324,5 @@ def loses_log(error: Halted) -> bool:
 
 def loss_from(error: Halted) -> LogLoss | None:
     """Returns the loss that an error means; None if the next start detects the loss by itself (`find_loss`)."""
-    return None if error.code == "relay-purged" else LogLoss(error.what)
+    is_found = error.code == "relay-purged" or error.todo == OWN_RELAY
+    return None if is_found else LogLoss(error.what)

@@ -82,7 +82,7 @@ from pidts.model import (
     TableName,
     Where,
 )
-from pidts.model.errors import listed, plural
+from pidts.model.errors import listed, named, plural
 from pidts.plan import CopyMode, CopyState, HeldTables, Phase, PlanState, RelevanceKind, copied_at, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
@@ -93,7 +93,7 @@ from pidts.schema.affected_tables import understood
 from pidts.source import Session, position, read_structures, source_dialect, table_names
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.log_loss import LogLoss, find_loss
+from pidts.task.operate.log_loss import LogLoss, find_loss, other_tasks
 from pidts.task.run.pending_renames import joining_tables, removed_by
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
 from pidts.task.run.rewind import Rewind, note_sent_again, notes_of
@@ -209,6 +209,8 @@ class TableSet:
                 where=Where(source=self._config.source.source_id),
                 todo=self._config.run_command(" --resync"),
             )
+        if loss.code == "other-source" and not loss.keeps_relay and (others := other_tasks(self._config)):
+            raise _needed_by_others(self._config, loss, others)
         demand_fit(self._fits(read_structures(self._source, self._config.allow)))
         self._loss = loss
 
@@ -617,6 +619,19 @@ class TableSet:
         if stored.epoch != claimed.epoch:
             raise fenced(stored, claimed.epoch)
         return stored
+
+
+def _needed_by_others(config: TaskConfig, loss: LogLoss, others: Sequence[str]) -> Halted:
+    what = (
+        f"{loss.reason}. To copy the tables again, PiDTS would have to empty the relay, and "
+        f"{named('task', others, 'needs', 'need')} it"
+    )
+    todo = (
+        "Give this task a relay of its own (pidts.relay), which begins at the task's place, and start it without "
+        "--resync (docs/operate/source-changed.md#tasks-that-share-a-relay). If another task does not exist any more: "
+        "pidts relay forget TASK"
+    )
+    return Halted("relay-still-needed", what, where=Where(source=config.source.source_id), todo=todo)
 
 
 def _with_changes_ahead(fit: TableFit, ahead: SchemaChangesAhead | None) -> TableFit:
