@@ -38,6 +38,9 @@ def begin(**more: object) -> dict[str, object]:
     return {"start": AppliedPlace(START, "", ""), **more}
 
 
+OTHER = "11111111-71ca-11e1-9e33-c80aa9429562:1-4"
+
+
 def test_a_copy_grows_with_the_relay_over_many_segments(served: Served, copying: MakeCopy) -> None:
     log = with_xa(sample_log(300))
     with closing(served.writer(3_000)) as writer, served.serving():
@@ -222,12 +225,21 @@ def test_an_empty_copy_begins_at_the_segment_of_the_checkpoint(served: Served, c
     ]
 
 
+def test_a_copy_begins_at_a_checkpoint_that_has_the_transactions_of_a_backup(served: Served, copying: MakeCopy) -> None:
+    """A first start stores MySQL's executed set, which has more than the log of a server that was made from a backup."""
+    log = sample_log(20)
+    with closing(served.writer()) as writer, served.serving():
+        store(writer, log)
+        before = RelayReader(served.relay, "s").gtid_set(log[9].transaction.lsn)
+        copy = copying(start=AppliedPlace(log[9].transaction.lsn, "", f"{before},{OTHER}"))
+        copy.until_at(end_of(log))
+
+
 def test_a_checkpoint_of_another_history_is_refused(served: Served, copying: MakeCopy) -> None:
     log = sample_log(20)
     with closing(served.writer()) as writer, served.serving():
         store(writer, log)
-        other = "11111111-71ca-11e1-9e33-c80aa9429562:1-4"
-        error = copying(start=AppliedPlace(log[9].transaction.lsn, "bin.000001:99", other)).ends_with()
+        error = copying(start=AppliedPlace(log[9].transaction.lsn, "bin.000001:99", OTHER)).ends_with()
     assert isinstance(error, Halted)
     assert error.code == "relay-of-other-source"
 

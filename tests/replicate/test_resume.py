@@ -158,6 +158,15 @@ def test_a_lost_relay_without_gtid_trusts_no_other_log(position: str, found: str
     assert caught.value.code == code
 
 
+def test_a_lost_relay_begins_again_on_a_server_that_was_made_from_a_backup() -> None:
+    """Without GTIDs as the way to continue, too: the log's sets do not have the transactions of the backup."""
+    applied = replace(APPLIED, gtid_set=f"{A}:3-7,{B}:1-100")
+    resumed = start_again(SERVER, applied, f"{A}:1-7", use_gtid=False, where=HERE)
+    assert (resumed.start, resumed.begin_lsn) == (Position("bin.000004", 300), APPLIED.lsn)
+    with pytest.raises(Halted, match="does not match the target's checkpoint"):
+        start_again(SERVER, applied, f"{A}:1-6", use_gtid=False, where=HERE)
+
+
 FILE = LogFile("bin.000004", 1_800_000_000, 7, SERVER.identity)
 ANEW = replace(FILE, created=FILE.created + 60)
 

@@ -48,7 +48,7 @@ from pidts.relay.structures import load_structures, stored_places, structures_be
 from pidts.relay.task_needs import Need, needs_locked, read_needs, write_need
 from pidts.relay.watch import FolderWatch
 from pidts.replicate import end_of_same_log, not_receiving, read_status
-from pidts.replicate.resume import AppliedPlace, check_not_outdated, has_executed
+from pidts.replicate.resume import AppliedPlace, check_not_outdated, may_be_before
 from pidts.source import SourceConfig
 
 _LOG_BYTES = 16 << 20
@@ -158,7 +158,7 @@ class ServedRelay:
             if not reader.wait(Lsn(lsn.change_no, lsn.log_index, max(0, lsn.offset - 1)), _BEGIN_SECONDS):
                 raise self._not_yet(f"the relay server has received the log up to {received}, but not yet up to {lsn}")
             found = reader.gtid_set(lsn)
-            if isinstance(wanted, AppliedPlace) and not has_executed(wanted.gtid_set, found):
+            if isinstance(wanted, AppliedPlace) and not may_be_before(wanted.gtid_set, found):
                 what = f"the relay has other transactions before {lsn} than the target's checkpoint says"
                 todo = (
                     "If this is the relay of another source, correct the address or the source-id. If the source was "

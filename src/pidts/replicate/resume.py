@@ -236,12 +236,12 @@ def check_not_outdated(origin: Origin, applied: AppliedPlace, where: Where) -> N
         raise Halted("relay-outdated", what, where=where, todo=todo)
 
 
-def has_executed(applied: str, found: str | None) -> bool:
-    """Whether the GTIDs `found` include all GTIDs of a checkpoint (`applied`).
+def may_be_before(applied: str, found: str | None) -> bool:
+    """Whether the GTIDs `found` before a place of a log may be those of a checkpoint (`applied`) at this place.
 
     Also True if one of the two sets is not known.
     """
-    return _fits(applied, found, _is_within)
+    return _fits(applied, found, _has_common_lasts)
 
 
 def _fits(applied: str, found: str | None, are_fit: Callable[[GtidSet, GtidSet], bool]) -> bool:
@@ -264,7 +264,7 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
     copy of the other's log file. `start_again` accepts such a server, too.
     """
     if known is None:
-        is_same = _fits(gtid_set, found, _has_common_lasts)
+        is_same = may_be_before(gtid_set, found)
     else:
         has_copy = known.name == there.name or _may_be_same(known.server, there.server)
         may_lack = has_copy and not known.is_another(there)
@@ -381,21 +381,23 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
 
 
 def _is_of(applied: AppliedPlace, found: str | None, server: SourceState, *, exactly: bool) -> bool:
-    """Whether a position may be the checkpoint's position: the GTIDs before it include all GTIDs of the checkpoint.
+    """Whether a position may be the checkpoint's position, by the GTIDs before it.
 
     A checkpoint's set may lack transactions from before its task began, but it has the last transactions before the
-    checkpoint. So if another server may have taken over (`exactly`), the last transaction of each server UUID or domain
-    must be the same, too.
+    checkpoint. So if another server may have taken over (`exactly`), all GTIDs of the checkpoint must be there, and the
+    last transaction of each server UUID or domain must be the same.
     """
+    if not exactly:
+        return may_be_before(applied.gtid_set, found)
     if not applied.gtid_set:
         return True
     if found is None:
-        return not exactly
+        return False
     try:
         there, ours = (parse_gtid_set(text, server.is_mariadb) for text in (found, applied.gtid_set))
     except ValueError:
         return False
-    return _is_within(ours, there) and (not exactly or _has_lasts(ours, there))
+    return _is_within(ours, there) and _has_lasts(ours, there)
 
 
 def _has_lasts(ours: GtidSet, there: GtidSet) -> bool:
