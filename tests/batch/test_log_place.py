@@ -162,13 +162,13 @@ OWN = Origin(KNOWN.server, "bin", 0)
     [
         (OWN, EARLIER, KNOWN, True),
         (OWN, AT, KNOWN, False),  # the relay has the place: its log file is compared
-        (None, None, KNOWN, False),  # empty: the replicator compares
+        (None, None, KNOWN, True),  # empty: a relay server may never send this place
         (OWN, EARLIER, None, False),  # an earlier version has stored the checkpoint
         (replace(OWN, server="mysql b"), EARLIER, KNOWN, False),  # places of one server mean nothing on another
         (replace(OWN, change_no=1), EARLIER, KNOWN, False),  # the server was the source twice
     ],
 )
-def test_the_source_is_asked_only_if_the_relay_of_the_same_log_ends_before_a_checkpoint(
+def test_the_source_is_asked_only_if_a_relay_of_the_same_log_lacks_a_checkpoints_place(
     origin: Origin | None, received: Lsn | None, log_file: LogFile | None, is_proven: bool
 ) -> None:
     stored = [checkpoint(EARLIER, log_file=replace(KNOWN, name="bin.000006")), checkpoint(log_file=log_file)]

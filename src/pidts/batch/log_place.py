@@ -5,8 +5,8 @@ A task fills a lost relay from its own checkpoint on. So other tasks with this r
 Suppose that the relay is lost and the source is reset (RESET MASTER). Another task, or a relay server, then fills the
 relay with the new log. A task that continued at its checkpoint's place would leave out changes of the new log. So the
 log file in each checkpoint is compared with the file of the same name in the relay: when a run begins, and again at the
-place where each batch begins. A relay that ends before the checkpoints may never get this file. So the source's log is
-compared, too, before the run waits for this relay.
+place where each batch begins. A relay that is empty, or ends before the checkpoints, may never get this file. So the
+source's log is compared, too, before the run waits for this relay.
 
 Or suppose that the relay is lost and the source is replaced by another server. The first task that starts fills the
 relay by GTID, from its checkpoint on, and the number of replacements in the Lsns grows. So all Lsns of the new log are
@@ -64,7 +64,7 @@ def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint], source: So
     """Raises if the relay has another log than the one whose changes the target has.
 
     The error is `source-went-back` if the same server has made its log anew, and `other-source` for another server.
-    If the relay ends before a checkpoint, the log of `source` is compared, too, unless it is None.
+    If the relay does not have a checkpoint's place, the log of `source` is compared, too, unless it is None.
     """
     for one in checkpoints:
         place = stored_with(one).lsn
@@ -76,15 +76,15 @@ def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint], source: So
 
 
 def place_to_prove(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> AppliedPlace | None:
-    """Returns the last checkpoint if the relay ends before it, and was received from the checkpoint's server.
+    """Returns the last checkpoint if the relay is empty, or ends before it and was received from the same server.
 
     The source's log must then have this place (`demand_checkpoint_in_log`). Otherwise the relay never gets there.
     """
     last = max(checkpoints, key=lambda one: stored_with(one).lsn)
     lsn, file, origin, received = stored_with(last).lsn, last.log_file, relay.origin, relay.received
-    if file is None or origin is None or received is None or received >= lsn:
+    if file is None or (received is not None and received >= lsn):
         return None
-    is_same = (origin.server, origin.change_no) == (file.server, lsn.change_no)
+    is_same = origin is None or (origin.server, origin.change_no) == (file.server, lsn.change_no)
     return AppliedPlace(lsn, last.position, last.gtid, file) if is_same else None
 
 

@@ -11,12 +11,12 @@ second in which the server created the file. So it shows whether RESET MASTER ha
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.model import Extent, LogFile, Lsn, Position
-from pidts.model.errors import Transient
+from pidts.model.errors import PrecheckFailed, Transient
 from pidts.relay import Origin, RelayReader, RelayState
 from pidts.replicate.resume import (
     SOURCE_BEHIND,
@@ -142,12 +142,18 @@ def demand_begins_again(source: SourceConfig, applied: AppliedPlace, *, use_gtid
 
 
 def demand_checkpoint_in_log(source: SourceConfig, applied: AppliedPlace) -> None:
-    """Raises as `demand_own_log` does, after it has asked the source."""
+    """Raises as `demand_own_log` does, after it has asked the source.
+
+    A machine that only applies log may have an account that may not read the log. Then only its length is compared.
+    """
+    there: LogFile | None = None
     with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
         server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
         server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
-    demand_own_log(server, applied, _log_file_there(source, server, applied.log_file, server_id), source.where)
+    with suppress(PrecheckFailed):
+        there = _log_file_there(source, server, applied.log_file, server_id)
+    demand_own_log(server, applied, there, source.where)
 
 
 def known_gtids_before(
