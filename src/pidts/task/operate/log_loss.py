@@ -10,7 +10,7 @@ from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.claim import demand_all_workers
 from pidts.batch.log_place import demand_same_log
 from pidts.batch.workers import Workers, resume_point
-from pidts.model import Checkpoint, Halted, PidtsError, Position, SourceTablesKey, parse_gtid_set
+from pidts.model import Checkpoint, Halted, PidtsError, Position, PrecheckFailed, SourceTablesKey, parse_gtid_set
 from pidts.model.advice import for_channel
 from pidts.model.errors import listed, sentence, utc_time
 from pidts.relay import Origin, RelayReader
@@ -67,7 +67,7 @@ def _may_begin_in(config: TaskConfig, stored: Sequence[Checkpoint], relay: Relay
         return False
     try:
         return end_of_same_log(config.source.server, relay) is not None
-    except Halted:
+    except (Halted, PrecheckFailed):  # the source has another log, or the account may not read the log
         return False
 
 
@@ -322,7 +322,10 @@ def loses_log(error: Halted) -> bool:
     return error.code in _PURGED | _ELSEWHERE | _BROKEN
 
 
-def loss_from(error: Halted) -> LogLoss | None:
-    """Returns the loss that an error means; None if the next start detects the loss by itself (`find_loss`)."""
-    is_found = error.code == "relay-purged" or error.todo == OWN_RELAY
-    return None if is_found else LogLoss(error.what)
+def loss_from(error: Halted) -> LogLoss:
+    """Returns the loss that an error means.
+
+    Its code is `position-lost`, except for a loss that a relay on this machine also shows (`find_loss`).
+    """
+    is_shown = error.code == "relay-purged" or error.todo == OWN_RELAY
+    return LogLoss(error.what, error.code if is_shown else "position-lost")

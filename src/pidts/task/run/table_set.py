@@ -198,7 +198,10 @@ class TableSet:
         for pattern in wanted.resync:
             if not any(map(AllowList.parse(pattern), {*there, *known})):
                 raise no_such_table(pattern, pattern, [(self._config, {*there, *known})])
-        loss = wanted.lost or find_loss(self._config, self._source, stored)
+        loss = wanted.lost
+        if loss is None or loss.code != "position-lost":
+            # A relay here shows whether it can be kept. It is empty if a relay server has refused to fill it.
+            loss = find_loss(self._config, self._source, stored) or loss
         if loss is None:
             self._demand_recorded_structures()
             return
