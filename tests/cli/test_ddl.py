@@ -18,6 +18,7 @@ from pidts.cli.ddl.view import advice, show_command, show_ddl_list, show_halt, s
 from pidts.cli.errors import remember_task
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, TableName
 from pidts.model.advice import COMPARE_TODO
+from pidts.schema import PartitionRows
 from pidts.target.refusals import constraint_todo, trigger_todo
 from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
 from pidts.task.operate.ddl_commands import BlockedChange
@@ -131,11 +132,13 @@ def test_a_change_that_ends_the_run_and_that_a_view_prevents_needs_another_run()
 
 
 def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
-    halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
-    assert advice(halt, str(TASK)) == (
-        f"Do the same there. By copying the table again: pidts ddl skip {TASK} --at {halt.lsn} --yes; stop the task, "
-        f"then: pidts run {TASK} --resync shop.a (with a service: `pidts start`, not `pidts run`)"
-    )
+    error = PartitionRows("DROP PARTITION p0", "drop partition").refused(CHANGE.tables[0])
+    halt = replace(CHANGE, code=error.code, statement="ALTER TABLE shop.a DROP PARTITION p0", todo=error.todo)
+    said = advice(halt, str(TASK))
+    assert [said.count(command) for command in ("ddl skip", "--resync", "ddl retry", "ddl replace")] == [1, 1, 0, 0]
+    assert said.startswith("Do the same on the target; then run pidts ddl skip")
+    assert "Or skip the statement now, and copy the table again: pidts run" in said
+    assert "Stop the task before you copy the table again (with a service: `pidts stop`" in said
 
 
 def test_the_same_for_machines(capsys: Output) -> None:

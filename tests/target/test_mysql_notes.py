@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from pidts.model import Column, ColumnType, Kind, Table, TableName
-from pidts.schema import Dialect
-from pidts.target.mysql.dialect import adapted
+from pidts.schema import Dialect, classify
+from pidts.target.mysql.dialect import adapted, render
 from pidts.target.mysql.server import TargetServer
 
 OTHERS = frozenset({"utf8mb4_nopad_bin", "utf8mb4_general_ci", "utf8mb3_general_ci"})
+SERVER = TargetServer(
+    Dialect(mariadb=True, version=(10, 11, 0)),
+    tidb=False,
+    collations=OTHERS,
+    max_packet=1 << 20,
+    explicit_timestamp=True,
+)
 
 DIFFER = "texts that are equal on the source, like `a` and `A`, differ there, in queries and in unique keys"
 
@@ -28,12 +35,18 @@ DIFFER = "texts that are equal on the source, like `a` and `A`, differ there, in
 )
 def test_the_note_on_a_collation_says_what_is_different(charset: str, collation: str, note: str) -> None:
     text = Column("c", ColumnType(Kind.VARCHAR, length=9, charset=charset, collation=collation))
-    server = TargetServer(
-        Dialect(mariadb=True, version=(10, 11, 0)),
-        tidb=False,
-        collations=OTHERS,
-        max_packet=1 << 20,
-        explicit_timestamp=True,
-    )
-    _, notes = adapted(Table(TableName("s", "t"), (text,)), server)
+    _, notes = adapted(Table(TableName("s", "t"), (text,)), SERVER)
     assert notes == [f"column c: {note}"]
+
+
+def test_an_alter_table_has_notes_on_the_columns_that_it_changes_only() -> None:
+    def texts(*names: str) -> Table:
+        kind = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_0900_as_cs")
+        return Table(TableName("s", "t"), tuple(Column(name, kind) for name in names))
+
+    def notes(sql: str, before: Table, after: Table) -> list[str]:
+        rendered = render(classify(sql, "s"), {before.name: before}, {after.name: after}, SERVER, 0)
+        return [note.partition(":")[0] for note in rendered.notes]
+
+    assert notes("ALTER TABLE t ADD b VARCHAR(9)", texts("a"), texts("a", "b")) == ["column b"]
+    assert notes("ALTER TABLE t COMMENT 'x'", texts("a"), texts("a")) == []

@@ -91,8 +91,7 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
         steps = [again, f"Or all of it at once: pidts ddl replace {quoted} {whole}"]
         return steps if halt.tables else [*steps, "Then run the task again"]
     if halt.statement and halt.code in _MOVES_ROWS:
-        # The statement leaves the columns as they are, so a copy is enough: it adds missing and removes extra rows.
-        return [f"By copying the table again: pidts ddl skip {quoted} {at} --yes; {resync}"]
+        return []  # its own advice has all commands
     if halt.statement:
         words = "" if halt.instead else ", with SQL and names of the target"
         commands = (

@@ -190,9 +190,10 @@ def _alter(
 ) -> RenderedChange:
     """Renders ALTER TABLE.
 
-    A new column that defaults to the current time gets the time at which the source ran the statement.
+    A new column that defaults to the current time gets the time at which the source ran the statement. The notes are
+    about columns that the statement changes.
     """
-    old, _ = adapted(before, server)
+    old, known = adapted(before, server, computed)
     new, notes = adapted(after, server, computed)
     clocks = {
         c.name for c in difference(statement, before, after).added if isinstance(parse_default(c.default), CurrentTime)
@@ -205,4 +206,5 @@ def _alter(
         f"ALTER TABLE {qualified(after.name)} MODIFY COLUMN {column_clause(new.column(name), server.collations)}"
         for name in sorted(clocks)
     ]
-    return RenderedChange(tuple(filter(None, statements)), (*notes, *left_out(statement)))
+    changed = (note for note in notes if note not in known)
+    return RenderedChange(tuple(filter(None, statements)), (*changed, *left_out(statement)))
