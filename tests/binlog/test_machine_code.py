@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -141,6 +142,19 @@ def test_a_run_that_compiles_shows_how_far_it_is(folder: Path) -> None:
     )
     assert declared > 100
     assert said[0].endswith(f": 2 of about {declared} functions are compiled")
+
+
+def test_functions_are_compiled_even_if_no_folder_can_be_written(tmp_path: Path) -> None:
+    """This is so in a container whose files are all read-only. Each process then compiles for itself."""
+    script = tmp_path / "doubled.py"
+    script.write_text(
+        "from pidts.binlog.jit import entry, jit\n"
+        "def doubled(x):\n    return 2 * x\n"
+        "print(jit(doubled)(2), entry(doubled).ctypes(3))\n"
+    )
+    environ = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "IPythonCacheLocator"}
+    ended = subprocess.run([sys.executable, script], env=environ, capture_output=True, text=True, check=False)
+    assert ended.stdout == "4 6\n", ended.stderr
 
 
 def test_machine_code_for_another_processor_is_not_complete(tmp_path: Path) -> None:

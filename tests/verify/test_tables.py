@@ -676,7 +676,7 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         assert said[0] == (
             f"the target does not have all changes of {tables[0]} yet, and no run of the task is seen"
         ), "an LSN says nothing to most users"
-        assert said[1] == "the target does not move"
+        assert not any("does not move" in one for one in said)
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
             assert catch_up.await_target(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import numba
@@ -51,15 +52,23 @@ def entry(function: Callable[..., int]) -> Any:
     A `jit` function is compiled again as a part of each of its callers, and of their callers, which takes time.
     Compiled callers of an `entry` only need its `address`, for `invoke`. Plain callers use its `ctypes`.
     """
-    count = function.__code__.co_argcount
-    with _folder():
-        return numba.cfunc(types.int64(*[types.int64] * count), cache=True, error_model="numpy")(function)
+    signature = types.int64(*[types.int64] * function.__code__.co_argcount)
+    return _declared(partial(numba.cfunc, signature, error_model="numpy"), function)
 
 
 def _kept(function: F, **options: Any) -> F:
-    with _folder():
-        done: F = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    done: F = _declared(partial(numba.njit, nogil=True, error_model="numpy", **options), function)
     return done
+
+
+def _declared(decorator: Callable[..., Any], function: Callable[..., Any]) -> Any:
+    with _folder():
+        try:
+            return decorator(cache=True)(function)
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            return decorator(cache=False)(function)  # Numba may write to no folder, so each process compiles for itself
 
 
 class _OpenCompilations(event.Listener):

@@ -185,7 +185,6 @@ class TaskCatchUp:
         if self._sees(self._config, self._target):
             self._say("the target does not move, although a run of the task is seen")
             return NotCaughtUp()
-        self._say("the target does not move")  # a cutover runs the task then, and a comparison names the command
         return self._no_run("there are changes that are not applied, and no run of the task is seen")
 
     def _no_run(self, why: str) -> NotCaughtUp:
