@@ -33,7 +33,8 @@ def test_inner():
 
 def run(folder: Path, seed: str, *options: str, fails: bool = False) -> str:
     (folder / "tests").mkdir(exist_ok=True)
-    for name in ("conftest", "failed_tests", "file_times", "files_in_memory", "forked_programs", "tidied_server"):
+    helpers = ("examples", "failed_tests", "file_times", "files_in_memory", "forked_programs", "tidied_server")
+    for name in ("conftest", *helpers):
         (folder / "tests" / f"{name}.py").write_text((TESTS / f"{name}.py").read_text())
     (folder / "tests" / "test_probe.py").write_text(PROBE.format(fails=fails))
     done = subprocess.run(
