@@ -6,7 +6,6 @@ The two are separate, since a table may wait for days: one number for both would
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +14,8 @@ from typing import Any
 
 import pytest
 from tests.conftest import RunSql
-from tests.running import PIDTS, connect
+from tests.forked_programs import LoadedPrograms
+from tests.running import connect
 
 from pidts.sandbox import Server
 from pidts.task.operate.progress import Progress
@@ -28,14 +28,16 @@ REFUSED = {"retry": "INSERT INTO held_lag.u VALUES (2, 10)", "skip": "ALTER TABL
 
 
 @pytest.fixture
-def world(mariadb: Server, postgres: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[SourceAndTarget]:
-    yield SourceAndTarget(mariadb, postgres, "held_lag", tmp_path, run_sql)
+def world(
+    mariadb: Server, postgres: Server, tmp_path: Path, run_sql: RunSql, programs: LoadedPrograms
+) -> Iterator[SourceAndTarget]:
+    yield SourceAndTarget(mariadb, postgres, "held_lag", tmp_path, run_sql, programs)
     run_sql(mariadb, "DROP DATABASE held_lag")
     run_sql(postgres, "DROP DATABASE held_lag WITH (FORCE)")
 
 
 def pidts(world: SourceAndTarget, *words: str) -> Any:
-    done = subprocess.run([*PIDTS, *words, "--json"], capture_output=True, text=True, check=False, cwd=world.folder)
+    done = world.programs.text([*words, "--json"], 60)
     assert done.returncode in {0, 5}, done.stderr
     return json.loads(done.stdout)
 

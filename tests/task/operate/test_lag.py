@@ -14,9 +14,11 @@ from typing import Any, Self
 
 import pytest
 from tests.conftest import RunSql
+from tests.forked_programs import LoadedPrograms
 from tests.replicate.proxy import Proxy
 from tests.running import connect
 
+from pidts.forked import Forker
 from pidts.sandbox import Server
 from pidts.task.config.task_file import load_task
 from pidts.task.operate.progress import Progress
@@ -41,9 +43,9 @@ _numbers = itertools.count(1)
 class Run:
     """A task that runs in a thread of this process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, replicators: Forker) -> None:
         self.shown: list[tuple[float, Progress]] = []
-        self._path, self._stop = path, threading.Event()
+        self._path, self._replicators, self._stop = path, replicators, threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -52,7 +54,8 @@ class Run:
             self.shown.append((time.time(), progress))
 
         try:
-            run_task([load_task(self._path, {})], until_synced=False, stop=self._stop, on_progress=take)
+            parts = [load_task(self._path, {})]
+            run_task(parts, until_synced=False, stop=self._stop, on_progress=take, replicators=self._replicators)
         except BaseException as error:  # noqa: BLE001 - shown by the test
             self._failure = error
 
@@ -85,8 +88,17 @@ class Run:
 class SourceAndTarget:
     """A source and a PostgreSQL with one table, and a task file between them."""
 
-    def __init__(self, source: Server, target: Server, database: str, folder: Path, run_sql: RunSql) -> None:
+    def __init__(
+        self,
+        source: Server,
+        target: Server,
+        database: str,
+        folder: Path,
+        run_sql: RunSql,
+        programs: LoadedPrograms,
+    ) -> None:
         self.source, self.target, self.schema, self.folder = source, target, database, folder
+        self.programs = programs
         run_sql(source, f"CREATE DATABASE {database}")
         run_sql(source, f"CREATE TABLE {database}.t (id INT PRIMARY KEY, pad LONGTEXT)")
         run_sql(target, f"CREATE DATABASE {database}")
@@ -111,7 +123,7 @@ class SourceAndTarget:
                 relay=self.folder / "relay",
             )
         )
-        return Run(path)
+        return Run(path, self.programs.replicators)
 
     @contextmanager
     def writes(self, every: float = 0.05) -> Iterator[list[tuple[int, float]]]:
@@ -138,11 +150,11 @@ class SourceAndTarget:
 
 @pytest.fixture(params=["mariadb", pytest.param("mysql97", marks=pytest.mark.long)])
 def servers(
-    request: pytest.FixtureRequest, postgres: Server, tmp_path: Path, run_sql: RunSql
+    request: pytest.FixtureRequest, postgres: Server, tmp_path: Path, run_sql: RunSql, programs: LoadedPrograms
 ) -> Iterator[SourceAndTarget]:
     source: Server = request.getfixturevalue(request.param)
     database = f"lag_{next(_numbers)}"
-    yield SourceAndTarget(source, postgres, database, tmp_path, run_sql)
+    yield SourceAndTarget(source, postgres, database, tmp_path, run_sql, programs)
     run_sql(source, f"DROP DATABASE {database}")
     run_sql(postgres, f"DROP DATABASE {database} WITH (FORCE)")
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.forked_programs import LoadedPrograms
 from tests.values_target import ValuesTarget
 
 from pidts.model import Checkpoint, ConfigError, Fenced, Halted, Lsn, Transient
@@ -41,8 +42,11 @@ def task(folder: Path, name: str, port: int = 9, keep: str = "0") -> Path:
 
 
 @pytest.fixture
-def replicators(mariadb: Server, tmp_path: Path) -> Iterator[list[ReplicatorProcess]]:
-    found = [ReplicatorProcess(load_task(task(tmp_path, name, mariadb.port))) for name in ("one", "two")]
+def replicators(mariadb: Server, tmp_path: Path, programs: LoadedPrograms) -> Iterator[list[ReplicatorProcess]]:
+    found = [
+        ReplicatorProcess(load_task(task(tmp_path, name, mariadb.port)), forker=programs.replicators)
+        for name in ("one", "two")
+    ]
     yield found
     for replicator in found:
         replicator.stop()
