@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.conftest import RunSql
-from tests.replicated_pair import promote, replicated_pair, wait
+from tests.replicated_pair import RESET, promote, replicated_pair, wait
 from tests.spark.commands import Run, Task
 
 from pidts.sandbox import Server
@@ -160,3 +160,30 @@ def test_the_source_fails_over_while_the_follower_is_behind(machines: Machines, 
     machines.add(machines.standby)
     assert machines.apply() == ""
     assert machines.is_equal(machines.standby)
+
+
+@pytest.mark.long
+def test_a_source_is_reset_and_the_new_relay_does_not_reach_the_checkpoint(machines: Machines) -> None:
+    """The relay server cannot send the checkpoint's place, so the machine that applies has to ask the source."""
+    source = machines.primary
+    serving = machines.serve()
+    machines.add(source)
+    assert machines.apply() == ""
+    machines.run_sql(source, "FLUSH BINARY LOGS")
+    machines.add(source)
+    assert machines.apply() == ""
+    before = machines.rows()
+    serving.kill()
+    for task in (machines.receiver, machines.applier):
+        machines.lose(task)
+    time.sleep(1.1)  # the head of a log file has the second in which the file was created
+    machines.run_sql(source, RESET[source.kind])
+    machines.serve()
+    machines.add(source)
+    assert machines.apply() == "source-went-back"
+    assert machines.rows() == before
+    assert machines.apply("--resync") == ""
+    assert machines.is_equal(source)
+    machines.add(source)
+    assert machines.apply() == ""
+    assert machines.is_equal(source)
