@@ -6,7 +6,12 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+
+from pidts.binlog.machine_code import cache_folder, declared
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,19 +45,30 @@ def test_a_quick_step_shows_no_progress() -> None:
     ]
 
 
-def test_a_compilation_shows_how_many_functions_are_ready(tmp_path: Path) -> None:
-    compiled = tmp_path / "src/pidts/binlog/__pycache__/compiled-1/kernel"
-    compiled.mkdir(parents=True)
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    """Returns the folder of the machine code of a copy of the source, in a folder with a Python."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    made = tmp_path / "src/pidts/binlog/__pycache__" / cache_folder().name
+    made.mkdir(parents=True)
+    return made
+
+
+def test_a_compilation_shows_how_many_functions_are_ready(tmp_path: Path, compiled: Path) -> None:
     one, other = compiled / "one.nbi", compiled / "other.nbi"
-    lines = said(f"working compiling compiled; touch {one}; sleep 2; touch {other}; sleep 2; done_working", tmp_path)
+    lines = said(f"working compiling compiled; touch {one}; sleep 4; touch {other}; sleep 4; done_working", tmp_path)
     shown = [line.rpartition("; ")[2] for line in lines if "still working" in line]
-    assert (shown[0], shown[-1]) == ("1 functions are compiled", "2 functions are compiled")
+    end = f" of about {declared()} functions are compiled"
+    assert (shown[0], shown[-1]) == (f"1{end}", f"2{end}")
     assert " MB; " in lines[1]
 
 
-def test_a_compilation_that_has_kept_nothing_yet_shows_this(tmp_path: Path) -> None:
-    lines = said("working compiling compiled; sleep 2; done_working", tmp_path)
-    assert lines[-1].endswith("; 0 functions are compiled")
+def test_a_compilation_that_has_kept_nothing_yet_shows_this(tmp_path: Path, compiled: Path) -> None:
+    assert compiled.exists()
+    lines = said("working compiling compiled; sleep 4; done_working", tmp_path)
+    assert lines[-1].endswith(f"; 0 of about {declared()} functions are compiled")
 
 
 def test_of_two_setups_in_one_folder_the_second_says_that_it_waits(tmp_path: Path) -> None:
