@@ -45,8 +45,10 @@ from .files_in_memory import FilesInMemory
 from .forked_programs import LoadedPrograms, loaded_programs
 from .tidied_server import tidy
 
-SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
-STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
+SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres", "tidb")
+STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres", "start_tidb")
+MISSING = {"tidb": "left out (TIDB_SERVER is not set)"}
+"""What the report says of a server that tests do without, if it is not installed."""
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
 # Many containers forbid writing compiled modules. Then each worker of each run would compile all tests anew, for half a
 # minute.
@@ -95,7 +97,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_report_header() -> list[str]:
     versions = sandbox.installed()
     return [
-        "servers: " + ", ".join(f"{kind} {version or 'MISSING'}" for kind, version in versions.items()),
+        "servers: "
+        + ", ".join(f"{kind} {version or MISSING.get(kind, 'MISSING')}" for kind, version in versions.items()),
         f"examples: PIDTS_SEED={SEED}",
     ]
 
@@ -234,6 +237,11 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def tidb() -> Iterator[Server]:
+    yield from _serve(sandbox.start_tidb)
+
+
+@pytest.fixture(scope="session")
 def programs() -> LoadedPrograms:
     """Forks `pidts` and its replicators from a process that has loaded them."""
     return loaded_programs()
@@ -248,7 +256,7 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
     reads from the GTID of one event on needs a log with all transactions of the other domains and tags.
     """
     for server in _started if request.path in _with_server else ():
-        if server.kind == "postgres":
+        if server.kind in ("postgres", "tidb"):
             continue
         with closing(_connect(server)) as connection:
             tidy(connection, server.kind)

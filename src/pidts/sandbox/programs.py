@@ -21,12 +21,13 @@ class Program:
     command: tuple[str, ...]
     home: Path
     environment: dict[str, str] = field(default_factory=dict)
+    version_option: str = "--version"
 
     def version(self) -> str | None:
         """Returns the program's own version text; None if it cannot run here."""
         try:
             asked = subprocess.run(
-                [*self.command, "--version"],
+                [*self.command, self.version_option],
                 env={**os.environ, **self.environment},
                 capture_output=True,
                 text=True,
@@ -94,10 +95,18 @@ def postgres() -> Program:
     return Program((str(homes[-1] / "postgres"),), homes[-1])
 
 
+def tidb() -> Program:
+    """Returns TiDB's server, which TIDB_SERVER or the PATH names."""
+    server = os.environ.get("TIDB_SERVER") or which("tidb-server")
+    if server is None or not Path(server).exists():
+        raise missing("TiDB", "set TIDB_SERVER to the path of a tidb-server")
+    return Program((server,), Path(server).parent, version_option="-V")
+
+
 def installed() -> dict[str, str | None]:
     """Returns the version of each kind of server; None for a kind that cannot run here."""
     found: dict[str, str | None] = {}
-    for find in (mariadb, mysql97, mysql56, postgres):
+    for find in (mariadb, mysql97, mysql56, postgres, tidb):
         try:
             found[find.__name__] = find().version()
         except PidtsError:

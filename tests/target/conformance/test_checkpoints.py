@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
@@ -49,7 +50,7 @@ def test_each_claim_raises_the_epoch_and_keeps_the_place(target: Target, task: s
     assert [(row.lsn, row.epoch) for row in rows] == [(lsn(100), 2)] * 2
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize("kind", ["postgres", *MYSQL_KINDS])
 def test_a_claim_after_the_checkpoints_were_deleted_fences_the_earlier_run(
     kind: str, target: Target, task: str, run_sql: RunSql, request: pytest.FixtureRequest
 ) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 
 from pidts.apply import Target, TargetSession
 from pidts.model import ConstraintKind, Cutover, CutoverCommand, CutoverStage, TableName
@@ -56,7 +57,7 @@ def test_a_record_is_replaced_only_if_it_is_the_expected_one(target: Target, tas
 def test_a_record_that_changes_while_it_is_replaced_is_not_replaced(
     target: Target, kind: str, task: str, after: Cutover | None
 ) -> None:
-    if kind not in {"postgres", "mariadb", "mysql97", "mysql56"}:
+    if kind not in {"postgres", *MYSQL_KINDS}:
         pytest.skip("no application can switch to this target")
     with closing(target.connect()) as one, closing(target.connect()) as two, ThreadPoolExecutor(1) as thread:
         assert saved(one, task, None, BEGUN)

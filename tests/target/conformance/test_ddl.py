@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.crashes import ProcessDied
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import create, write
 from tests.values_target import ValuesTarget
 
@@ -313,7 +314,7 @@ def test_values_that_only_the_source_knows_halt_it(altered: AlteredTarget) -> No
         altered.ddl(f"ALTER TABLE `{t}` ADD COLUMN moment TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize("kind", MYSQL_KINDS)
 def test_a_change_waits_for_the_one_that_a_lost_run_left_running(target: Target, task: str, name: TableName) -> None:
     altered = AlteredTarget(target, task, name, table(name, {"id": INT}))
     holder = target.connect()

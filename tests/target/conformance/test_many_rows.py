@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.locks.test_rows_that_differ import random_rows
 from tests.target.conformance.samples import write
 
@@ -16,7 +17,7 @@ from pidts.reduce import NetChange
 
 from .samples import INT, change, create, every_type, rows, table, text
 
-pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+pytestmark = pytest.mark.parametrize("kind", MYSQL_KINDS)
 COUNT = 300
 
 

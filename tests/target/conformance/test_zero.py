@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import write
 
 from pidts.apply import TargetSession
@@ -76,7 +77,7 @@ def test_a_row_without_a_key_is_found_whatever_the_sign_of_its_zero(session: Tar
     assert session.count(name) == 0
 
 
-@pytest.mark.parametrize("kind", ["mysql97", "mysql56", "mariadb"])
+@pytest.mark.parametrize("kind", MYSQL_KINDS)
 def test_the_sum_of_rows_is_the_same_whatever_the_sign_of_their_zeros(session: TargetSession, name: TableName) -> None:
     """Otherwise the sums of equal rows would differ between MySQL and MariaDB, and every comparison would read these
     rows.

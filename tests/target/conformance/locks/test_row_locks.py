@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.crashes import ProcessDied
 from tests.target.conformance.breaking import Breaking
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table, text, write
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession
@@ -552,7 +553,7 @@ def test_a_row_is_kept_and_its_held_changes_are_dropped_together_or_neither(
     assert [one.shown for one in locks(session, task, structure)] == ["id=1"], "its next change finds another row"
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize("kind", ["postgres", *MYSQL_KINDS])
 def test_only_one_of_two_commands_resolves_a_row(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
@@ -579,7 +580,7 @@ def test_only_one_of_two_commands_resolves_a_row(
     assert content(session, structure) == [(1, "b", 1)]
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56", "postgres"])
+@pytest.mark.parametrize("kind", [*MYSQL_KINDS, "postgres"])
 def test_a_programs_write_during_a_resolution_stays(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
@@ -636,7 +637,7 @@ def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
     assert session.meta.row_locks.held(task, "s", structure.name, {lock.id}) == []
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56", "postgres"])
+@pytest.mark.parametrize("kind", [*MYSQL_KINDS, "postgres"])
 def test_a_structure_is_kept_once_for_all_locks_that_have_it(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import INT, create
 
 from pidts.apply import TargetSession
@@ -118,7 +119,7 @@ def content(session: TargetSession, table: Table) -> list[Row]:
     return sorted((tuple(row.values()) for row in session.read_rows(table).to_pylist()), key=repr)
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize("kind", MYSQL_KINDS)
 def test_any_history_in_any_batches(session: TargetSession, name: TableName, kind: str) -> None:
     del kind
     keyless = Table(replace(name, name=name.name + "_k"), _COLUMNS, (), "utf8mb4", "utf8mb4_general_ci")

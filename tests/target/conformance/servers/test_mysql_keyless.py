@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import EXTREMES, INT, create, every_type, rows, table, text
 
 from pidts.apply import TargetSession
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, calendar
 from pidts.reduce import Counts, NetChange
 
-pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+pytestmark = pytest.mark.parametrize("kind", MYSQL_KINDS)
 
 
 def keyless(name: TableName, columns: Mapping[str, ColumnType]) -> Table:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import INT, change, create, rows, table, text, write
 
 from pidts.apply import Target, TargetSession
@@ -14,7 +15,7 @@ from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.target.mysql.prepared_tables import PreparedTables
 from pidts.target.mysql.writer import Writer
 
-ALL = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+ALL = pytest.mark.parametrize("kind", MYSQL_KINDS)
 MODERN = pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.target.conformance.conftest import MYSQL_KINDS
 from tests.target.conformance.samples import INT, change, create, rows, table, text
 from tests.target.conformance.servers.test_mysql_keys import content, made, write
 
 from pidts.apply import TargetSession
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 
-pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+pytestmark = pytest.mark.parametrize("kind", MYSQL_KINDS)
 
 
 def test_rows_with_equal_unique_values_are_removed_and_all_others_stay(session: TargetSession, name: TableName) -> None:

@@ -1,0 +1,70 @@
+"""Starts TiDB on loopback, with its rows in one process, as root without a password.
+
+No package has TiDB's server for all machines. So TIDB_SERVER names the program, and `./test` does without it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from pidts.sandbox import programs
+from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, start_on_free_port
+
+
+def start_tidb(directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None) -> Server:
+    """Starts TiDB with the data of a folder. If the folder has none, new data is made.
+
+    Without `directory`, the folder is new. Without `port`, a free port is chosen.
+    """
+    program = programs.tidb()
+    with directory_for("tidb", directory) as folder:
+
+        def make(port: int) -> Server:
+            command = [
+                *program.command,
+                f"-host={HOST}",
+                f"-P={port}",
+                "-store=unistore",
+                f"-path={folder / 'data'}",
+                f"-temp-dir={folder / 'tmp'}",
+                "-socket=",
+                "-report-status=false",
+                "-L=warn",
+                *options,
+            ]
+            launch = ServerStart(
+                command,
+                program.environment,
+                folder / "log",
+                lambda pid: _is_ready(pid, port),
+                owns_directory=directory is None,
+            )
+            return Server("tidb", port, "root", folder, launch)
+
+        return start_on_free_port(make, port)
+
+
+def _is_ready(pid: int, port: int) -> bool:
+    """Whether this process, and no other, greets on the port."""
+    if not _listens(pid, port):
+        return False
+    try:
+        with socket.create_connection((HOST, port), timeout=1) as connection:
+            return connection.recv(5)[4:] == b"\x0a"
+    except OSError:
+        return False
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether a socket of the process listens on the port."""
+    listening = {
+        f"socket:[{fields[9]}]"
+        for fields in map(str.split, Path("/proc/net/tcp").read_text("utf-8").splitlines()[1:])
+        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
+    }
+    try:
+        return any(str(file.readlink()) in listening for file in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
