@@ -75,6 +75,8 @@ def _adapted_type(kind: ColumnType, server: TargetServer) -> ColumnType:
         return ColumnType(Kind.VARCHAR, length=45, charset="ascii", collation="ascii_bin")
     if kind.kind is Kind.JSON and not server.has_json:
         return ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
+    if kind.kind is Kind.GEOMETRY and server.tidb:
+        return ColumnType(Kind.LONGBLOB)
     if kind.kind is Kind.VECTOR and not server.has_vector:
         return ColumnType(Kind.VARBINARY, length=4 * (kind.length or 2048))
     if not kind.is_text:
@@ -180,6 +182,29 @@ def _rename(old: TableName, new: TableName) -> list[str]:
     return [*make, f"RENAME TABLE {qualified(old)} TO {qualified(new)}"]
 
 
+def _separated(statement: ddl.AlterTable, name: TableName) -> list[ddl.AlterTable]:
+    """Returns the statement, or two if it adds a key over a column that it makes; `name` is the table's name after it.
+
+    TiDB does not know this column before the end of the statement.
+    """
+    made = set[str]()
+    for action in statement.actions:
+        match action:
+            case alter.AddColumn(column=column) | alter.ModifyColumn(column=column) | alter.ChangeColumn(column=column):
+                made.add(column.name.lower())
+            case alter.RenameColumn(new=new):
+                made.add(new.lower())
+    late = tuple(
+        action
+        for action in statement.actions
+        if isinstance(action, alter.AddKey) and made.intersection(map(str.lower, action.key.columns))
+    )
+    if not late:
+        return [statement]
+    first = tuple(action for action in statement.actions if action not in late)
+    return [replace(statement, actions=first), replace(statement, table=name, actions=late)]
+
+
 def _alter(
     statement: ddl.AlterTable,
     before: Table,
@@ -201,7 +226,10 @@ def _alter(
     moment = datetime.fromtimestamp(executed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     filled = tuple(replace(c, default=f"'{moment}'") if c.name in clocks else c for c in new.columns)
     mariadb, made = server.dialect.mariadb, replace(new, columns=filled)
-    statements = [render_statement(statement, old, made, server.collations, computed, mariadb=mariadb)]
+    statements = [
+        render_statement(each, old, made, server.collations, computed, mariadb=mariadb)
+        for each in (_separated(statement, after.name) if server.tidb else [statement])
+    ]
     statements += [
         f"ALTER TABLE {qualified(after.name)} MODIFY COLUMN {column_clause(new.column(name), server.collations)}"
         for name in sorted(clocks)

@@ -43,6 +43,8 @@ class PreparedTable:
     """Whether source and target have the same collation for the key's texts, so that both treat the same keys as
     equal.
     """
+    removes_first: bool
+    """Whether existing rows are removed before they are written anew, since `update` would write other values."""
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
@@ -115,6 +117,7 @@ class PreparedTables:
             ),
             any(_is_looser(table.column(name), found.column(name)) for name in table.identity),
             _is_respelled([(table.column(name), found.column(name)) for name in table.identity]),
+            any(self._server.misreads((found.column(column.name) or column).type) for column in written),
             tuple(column.name for column in written if _fills_null(found.column(column.name))),
         )
 

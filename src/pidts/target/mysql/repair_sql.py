@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from pidts.model import Column
+from pidts.model import Column, Table
 from pidts.reduce import NetChange
 from pidts.target.json_decimals import reads_documents, with_decimals
 from pidts.target.mysql.dialect import identifier, qualified
@@ -25,20 +25,28 @@ PREAMBLE = (
 def repair_sql(session: MySqlSession, change: NetChange) -> Iterator[str]:
     """Yields one statement for each key: first the removals, then the written rows."""
     table = change.table
-    keys = [table.column(name) for name in table.identity]
-    for values in zip(*(_texts(column, change.deletes[column.name]) for column in keys), strict=True):
-        same = " AND ".join(f"{identifier(key.name)} = {value}" for key, value in zip(keys, values, strict=True))
-        yield f"DELETE FROM {qualified(table.name)} WHERE {same};"
+    yield from _removals(table, change.deletes)
     there = session.schema.structure(table.name)
     computed = {column.name.lower() for column in there.columns if column.generated} if there else set()
     here = {column.name.lower(): column for column in there.columns} if there else {}
     columns = [column for column in table.columns if column.name.lower() not in computed]
     names = ", ".join(identifier(column.name) for column in columns)
     sets = ", ".join(f"{identifier(column.name)} = VALUES({identifier(column.name)})" for column in columns)
+    update = f" ON DUPLICATE KEY UPDATE {sets}"
+    if any(session.server.misreads(column.type) for column in columns):
+        yield from _removals(table, change.upserts)
+        update = ""
     texts = (_texts(column, change.upserts[column.name], here.get(column.name.lower())) for column in columns)
     for values in zip(*texts, strict=True):
         given = ", ".join(values)
-        yield f"INSERT INTO {qualified(table.name)} ({names}) VALUES ({given}) ON DUPLICATE KEY UPDATE {sets};"
+        yield f"INSERT INTO {qualified(table.name)} ({names}) VALUES ({given}){update};"
+
+
+def _removals(table: Table, rows: pa.Table) -> Iterator[str]:
+    keys = [table.column(name) for name in table.identity]
+    for values in zip(*(_texts(column, rows[column.name]) for column in keys), strict=True):
+        same = " AND ".join(f"{identifier(key.name)} = {value}" for key, value in zip(keys, values, strict=True))
+        yield f"DELETE FROM {qualified(table.name)} WHERE {same};"
 
 
 def _quoted(text: bytes) -> bytes:

@@ -51,7 +51,7 @@ class MySqlSchema(ServerSchema[MyTable]):
 
     def __init__(self, connection: MySqlConnection) -> None:
         self._connection = connection
-        self._catalog = InformationSchema(connection.rows)
+        self._catalog = InformationSchema(connection.rows, tidb=connection.server.tidb)
         super().__init__(
             lambda name: shape_of(name, self._catalog.table(name), connection.server.dialect),
             self._catalog.unique_keys,

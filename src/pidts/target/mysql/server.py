@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pidts.model import ColumnType, Kind
 from pidts.schema import Dialect
+
+_RIGHT_BITS = 56
+"""The width up to which TiDB 8.4 takes a BIT from `VALUES(column)` as it is. From 57 bits on, 1 became 2^56."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,10 @@ class TargetServer:
     def has_generated(self) -> bool:
         """Whether the server has generated columns with MySQL's syntax for STORED."""
         return self.dialect.version >= ((10, 2, 1) if self.dialect.mariadb else (5, 7, 6))
+
+    def misreads(self, kind: ColumnType) -> bool:
+        """Whether `VALUES(column)` is another value than the row's: TiDB reverses the bytes of a wide BIT."""
+        return self.tidb and kind.kind is Kind.BIT and (kind.length or 1) > _RIGHT_BITS
 
     def has_address_type(self, name: str) -> bool:
         """Whether the server has this type: UUID, INET4 or INET6."""

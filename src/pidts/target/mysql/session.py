@@ -54,7 +54,9 @@ class MySqlSession(MySqlConnection):
         self._events = EventWriter(
             self.server,
             self.pipeline,
-            lambda name: shape_of(name, InformationSchema(self.rows).table(name), self.server.dialect),
+            lambda name: shape_of(
+                name, InformationSchema(self.rows, tidb=self.server.tidb).table(name), self.server.dialect
+            ),
             self.schema.fingerprint,
             is_off=bool(zone) or locks_gaps,
         )

@@ -34,6 +34,7 @@ _COLUMNS = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, "
     "CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS {} ORDER BY ORDINAL_POSITION"
 )
+_DOUBLED = "REPLACE(COLUMN_TYPE, CHAR(92), CONCAT(CHAR(92), CHAR(92)))"
 _KEYS = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SUB_PART "
     "FROM information_schema.STATISTICS {} ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX"
@@ -193,8 +194,10 @@ class SchemaRows:
 class InformationSchema:
     """Reads information_schema in one session."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, tidb: bool) -> None:
         self._run = run
+        # TiDB does not write a backslash in a label twice, as MySQL and MariaDB do.
+        self._columns = _COLUMNS.replace("COLUMN_TYPE", _DOUBLED) if tidb else _COLUMNS
         self._tables: dict[TableName, SchemaRows] = {}
         self._keys: dict[TableName, Sequence[Row]] = {}
 
@@ -214,7 +217,7 @@ class InformationSchema:
         found = self._run(_TABLES.format(_ONE), place)
         if not found:
             return None
-        columns = self._run(_COLUMNS.format(_ONE), place)
+        columns = self._run(self._columns.format(_ONE), place)
         return SchemaRows(found[0][2:], _unnamed(columns), _unnamed(self._run(_KEYS.format(_ONE), place)))
 
     def unique_keys(self, name: TableName) -> list[UniqueKey]:
@@ -243,7 +246,8 @@ class InformationSchema:
         # taken by their exact names, and a table that is not found is read by itself.
         where = f"WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN ({', '.join(['%s'] * len(names))})"
         tables, columns, keys = (
-            _by_table(schema, self._run(view.format(where), (schema, *names))) for view in (_TABLES, _COLUMNS, _KEYS)
+            _by_table(schema, self._run(view.format(where), (schema, *names)))
+            for view in (_TABLES, self._columns, _KEYS)
         )
         for name in names:
             if name in tables and name in columns:

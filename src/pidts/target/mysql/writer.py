@@ -14,6 +14,9 @@ A key's collation on the target may treat more texts as equal than the source's 
 accents, case). So the IF compares text byte by byte. Otherwise two rows of the source would become one, and only the
 later row would stay.
 
+TiDB reverses the bytes of a wide BIT that the statement names as VALUES(column). Tables with such a column are written
+by DELETE and INSERT there.
+
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
 that the condition can name its new value.
 
@@ -53,7 +56,7 @@ from pidts.target.refusals import index_todo
 from pidts.target.text import combined
 
 _NOT_NULL = 1048
-_OUT_OF_RANGE = 1264
+_OUT_OF_RANGE = (1264, 1690)
 _ROWS = 1000
 _KEYS = 1000
 _COMPOSITE_KEYS = 200
@@ -120,7 +123,7 @@ class Writer:
         if change.safe and prepared.rivalled:
             self._upsert_safely(prepared, rows)
         else:
-            self._upsert(prepared, rows, prepared.update)
+            self._overwrite(prepared, rows)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Inserts new rows. A row that already exists is an error."""
@@ -134,7 +137,7 @@ class Writer:
         if not self._server.tidb:  # TiDB may refuse a row for another reason, with the error of a collision
             self._pipeline.later(b"SAVEPOINT pidts_upsert")
             try:
-                self._upsert(prepared, rows, prepared.update)
+                self._overwrite(prepared, rows)
                 self._pipeline.flush()
             except (StatementRefused, _Collision) as error:
                 if not error.is_duplicate:
@@ -144,7 +147,16 @@ class Writer:
                 return
         for texts in each(partial(_rivals, prepared), rows):
             self._run(prepared, texts)
-        self._upsert(prepared, rows, prepared.update)
+        self._overwrite(prepared, rows)
+
+    def _overwrite(self, prepared: PreparedTable, rows: pa.Table) -> None:
+        """Writes rows that the target may have already."""
+        if prepared.removes_first:
+            keys = rows.select(list(prepared.table.identity))
+            self._run(prepared, each(partial(_removal, prepared), keys))
+            self._upsert(prepared, rows, b"")
+        else:
+            self._upsert(prepared, rows, prepared.update)
 
     def _write_copies(self, prepared: PreparedTable, change: NetChange, times: pa.Int64Array) -> None:
         """Writes a change of a table without a key."""
@@ -240,7 +252,7 @@ class Writer:
         def explain(error: StatementRefused) -> Halted | None:
             if error.is_duplicate and (own := _named_key(prepared, error.what)) is not None:
                 error.todo = _index_todo(prepared, [own], sure=True)
-            signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
+            signs = (_NOT_NULL, *_OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not update or error.number not in signs:
                 return None
             return _collision(prepared, error, sure=not self._server.tidb)
