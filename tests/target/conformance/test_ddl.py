@@ -286,16 +286,15 @@ def test_a_table_that_exists_already_must_be_the_same(altered: AlteredTarget, na
 def test_a_new_table_halts_if_its_column_would_get_wrong_values_from_the_log(
     altered: AlteredTarget, name: TableName, kind: str
 ) -> None:
-    def creates(suffix: str, expression: str) -> None:
+    def creates(suffix: str, expression: str, create: str = "CREATE TABLE") -> None:
         name = f"{altered.name.name}_{suffix}"
-        altered.ddl(
-            f"CREATE TABLE `{name}` (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20) AS ({expression}) VIRTUAL)"
-        )
+        altered.ddl(f"{create} `{name}` (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20) AS ({expression}) VIRTUAL)")
 
     creates("f", "CONCAT('id', 1)")
     altered.check()
-    with pytest.raises(Halted, match="computes v from the AUTO_INCREMENT column"):
-        creates("g", "CONCAT('N', id)")
+    for create_it in ("CREATE TABLE", "CREATE OR REPLACE TABLE"):
+        with pytest.raises(Halted, match="computes v from the AUTO_INCREMENT column"):
+            creates("g", "CONCAT('N', id)", create_it)
     session = altered.target.connect()
     assert session.schema.structure(TableName(name.schema, f"{altered.name.name}_g")) is None
     session.close()
@@ -303,6 +302,19 @@ def test_a_new_table_halts_if_its_column_would_get_wrong_values_from_the_log(
         altered.ddl(
             f"CREATE TABLE `{altered.name.name}_h` (id INT AUTO_INCREMENT PRIMARY KEY, n BIGINT AS (id + 1) VIRTUAL)"
         )
+
+
+@pytest.mark.parametrize("kind", ["mariadb"])
+def test_a_generated_column_of_the_target_gets_right_values_unless_it_is_replaced(
+    altered: AlteredTarget, name: TableName
+) -> None:
+    made = f"`{altered.name.name}_g` (id INT AUTO_INCREMENT PRIMARY KEY, {{}} VARCHAR(20) AS (CONCAT('N', id)) VIRTUAL)"
+    session = altered.target.connect()
+    session.execute(f"CREATE TABLE `{name.schema}`.{made.format('V')}")
+    session.close()
+    assert altered.ddl(f"CREATE TABLE {made.format('v')}") is Outcome.APPLIED
+    with pytest.raises(Halted, match="computes v from the AUTO_INCREMENT column"):
+        altered.ddl(f"CREATE OR REPLACE TABLE {made.format('v')}")
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])

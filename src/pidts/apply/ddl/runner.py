@@ -419,14 +419,15 @@ class DdlRunner:
         statement = change.statement
         if statement is None or is_made_by_zone(session, change):
             return ()
-        if isinstance(statement, CreateTable | CreateTableLike) and not statement.or_replace:
+        if isinstance(statement, CreateTable | CreateTableLike):
             table = change.after.get(statement.table)
-            if table is not None and table == change.before.get(statement.table):
-                return ()  # the statement has IF NOT EXISTS, and the table existed
             if table is not None:
-                if problems := session.schema.misfits(table):
+                if not statement.or_replace and table == change.before.get(statement.table):
+                    return ()  # the statement has IF NOT EXISTS, and the table existed
+                problems = None if statement.or_replace else session.schema.misfits(table)
+                if problems:
                     raise misfit(table.name, problems)
-                demand_right_values(session, table)
+                demand_right_values(session, table, is_created=problems is None)
                 if problems is not None:
                     return ()
         if isinstance(statement, AlterTable):

@@ -55,18 +55,22 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
     _log.warning("a column is there already, and stays as it is", table=str(statement.table), columns=names)
 
 
-def wrong_in_log(schema: TargetSchema, table: Table, target_table: Table) -> list[str]:
+def wrong_in_log(schema: TargetSchema, table: Table, target_table: Table, *, is_created: bool = False) -> list[str]:
     """Returns the columns of a source's table that MariaDB writes to its log with wrong values.
 
-    Columns that the target computes itself are left out, since the target gets no values for them.
+    Columns that the target computes itself are left out, since the target gets no values for them. With `is_created`,
+    PiDTS creates the target's table, even if there is another one now.
     """
     wrong = of_the_counter(table)
     if not wrong:
         return []
-    there = schema.structure(target_table.name)
+    there = None if is_created else schema.structure(target_table.name)
     if there is None:
-        return sorted(wrong - schema.create_statements(target_table).computed)
-    return sorted(wrong - {column.name for column in there.columns if column.generated})
+        computed = schema.create_statements(target_table).computed
+    else:
+        computed = frozenset(column.name for column in there.columns if column.generated)
+    right = {name.lower() for name in computed}
+    return sorted(name for name in wrong if name.lower() not in right)
 
 
 def wrong_text(columns: Sequence[str]) -> str:
@@ -77,9 +81,9 @@ def wrong_text(columns: Sequence[str]) -> str:
     )
 
 
-def demand_right_values(session: TargetSession, table: Table) -> None:
+def demand_right_values(session: TargetSession, table: Table, *, is_created: bool) -> None:
     """Halts at the creation of a table with columns that MariaDB writes to its log with wrong values."""
-    if wrong := wrong_in_log(session.schema, table, table):
+    if wrong := wrong_in_log(session.schema, table, table, is_created=is_created):
         raise Halted(
             "ddl-not-translatable",
             wrong_text(wrong),
