@@ -12,7 +12,7 @@ from tests.target.conformance.samples import INT, change, create, table, write
 
 from pidts import sandbox
 from pidts.login import Mode, Tls
-from pidts.model import ColumnType, Kind, Table, TableName
+from pidts.model import ColumnType, Halted, Kind, Table, TableName
 from pidts.sandbox import Server
 from pidts.schema import Dialect, apply, classify
 from pidts.target import MySqlTarget
@@ -102,3 +102,15 @@ def test_a_refused_row_leaves_the_overwritten_one(session: MySqlSession) -> None
     with pytest.raises(Exception, match="Duplicate entry"):
         write(session, change(structure, upserts=[(1, 2, 7)]))
     assert bits(session, structure) == [(1, 5), (2, 6)]
+
+
+@needs_tidb
+def test_a_row_is_not_written_anew_if_the_target_has_a_column_of_its_own(session: MySqlSession) -> None:
+    structure = table(TableName("bits", "own"), {"id": INT, "b": ColumnType(Kind.BIT, length=64)})
+    create(session, structure)
+    session.execute("ALTER TABLE bits.own ADD COLUMN note int")
+    write(session, change(structure, upserts=[(1, 5)]))
+    session.execute("UPDATE bits.own SET note = 77")
+    with pytest.raises(Halted, match="column note of its own"):
+        write(session, change(structure, upserts=[(1, 6)]))
+    assert session.rows("SELECT id, b + 0, note FROM bits.own") == [(1, 5, 77)]

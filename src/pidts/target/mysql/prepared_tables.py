@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind, Table, TableName, Where
+from pidts.model.errors import named
 from pidts.target.fit import gone, unfit
 from pidts.target.json_decimals import losing_digits, reads_documents
 from pidts.target.mysql.dialect import identifier, qualified
@@ -45,6 +46,8 @@ class PreparedTable:
     """
     removes_first: bool
     """Whether existing rows are removed before they are written anew, since `update` would write other values."""
+    own: tuple[str, ...]
+    """Columns that only the target has and does not compute."""
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
@@ -75,6 +78,21 @@ class PreparedTable:
                 )
 
 
+def own_columns(table: Table, there: Table) -> tuple[str, ...]:
+    """Returns the columns of the target's table that `table` lacks and that the target does not compute."""
+    names = {column.name.lower() for column in table.columns}
+    return tuple(column.name for column in there.columns if not column.generated and column.name.lower() not in names)
+
+
+def would_lose(name: TableName, own: Sequence[str]) -> Halted:
+    """Returns the error for a row that would lose the values of these columns, since it is deleted and inserted."""
+    problem = (
+        f"it has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in a row, so the row "
+        "would be deleted and inserted, and lose its values there"
+    )
+    return unfit(name, [problem])
+
+
 class PreparedTables:
     """The prepared tables to which one session writes."""
 
@@ -101,14 +119,14 @@ class PreparedTables:
             raise unfit(table.name, problems)
         computed = {column.name.lower() for column in found.table.columns if column.generated}
         written = tuple(column for column in table.columns if column.name.lower() not in computed)
-        named = [name for name in table.identity if name.lower() in computed]
-        names = [identifier(name) for name in (*(column.name for column in written), *named)]
+        identifying = [name for name in table.identity if name.lower() in computed]
+        names = [identifier(name) for name in (*(column.name for column in written), *identifying)]
         return PreparedTable(
             table,
             found,
             written,
             f"INSERT INTO {qualified(table.name)} ({', '.join(names)}) VALUES ".encode(),
-            b",DEFAULT" * len(named) + b"),",
+            b",DEFAULT" * len(identifying) + b"),",
             self._on_duplicate(table, written, found).encode() if table.identity else b"",
             tuple(
                 (number, few_literals(column, found.column(column.name)))
@@ -118,6 +136,7 @@ class PreparedTables:
             any(_is_looser(table.column(name), found.column(name)) for name in table.identity),
             _is_respelled([(table.column(name), found.column(name)) for name in table.identity]),
             any(self._server.misreads((found.column(column.name) or column).type) for column in written),
+            own_columns(table, found.table),
             tuple(column.name for column in written if _fills_null(found.column(column.name))),
         )
 
