@@ -87,8 +87,8 @@ def own_columns(table: Table, there: Table) -> tuple[str, ...]:
 def would_lose(name: TableName, own: Sequence[str]) -> Halted:
     """Returns the error for a row that would lose the values of these columns, since it is deleted and inserted."""
     problem = (
-        f"it has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in a row, so the row "
-        "would be deleted and inserted, and lose its values there"
+        f"it has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in a row, so the "
+        "row would be deleted and inserted, and lose its values there"
     )
     return unfit(name, [problem])
 
