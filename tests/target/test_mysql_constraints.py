@@ -13,6 +13,7 @@ from pidts.model import CheckConstraint, ConstraintKind, ExpressionKey, ForeignK
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget
 from pidts.target.mysql.cutover.constraints import drops, missing, statements
+from pidts.task.cutover.target_side import statements_or_problem
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 TABLE = TableName("both_named", "t")
@@ -67,6 +68,15 @@ def test_a_key_over_expressions_is_made_as_it_is(mysql97: Server, run_sql: RunSq
             assert missing(session, wanted)
     finally:
         run_sql(mysql97, "DROP DATABASE both_named")
+
+
+def test_a_name_that_cannot_be_made_is_a_problem_of_this_constraint_alone(mysql97: Server) -> None:
+    place = (mysql97.host, mysql97.port, mysql97.user, mysql97.password)
+    with closing(MySqlTarget(*place).connect()) as session:
+        needed, problem = statements_or_problem(session, CheckConstraint("x" * 65, TABLE, "`a` > 0"))
+        assert (needed, problem.split(":")[0]) == ([], f"{'x' * 65} of {TABLE}")
+        assert "MySQL allows names of 1 to 64 characters" in problem
+        assert statements_or_problem(session, CHECK) == (statements(session, CHECK), "")
 
 
 def test_both_kinds_are_named_as_the_catalog_names_them() -> None:

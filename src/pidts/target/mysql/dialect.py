@@ -16,15 +16,15 @@ from pidts.target.difference import difference, left_out
 from pidts.target.mysql.server import TargetServer
 
 _Structures = Mapping[TableName, Table | None]
-_MAX_NAME = 64
+MAX_NAME = 64
 
 
 def identifier(name: str) -> str:
     """Quotes a name; every name in a statement is quoted by this function."""
-    if not name or "\0" in name or len(name) > _MAX_NAME:
+    if not name or "\0" in name or len(name) > MAX_NAME:
         raise Halted(
             "bad-identifier",
-            f"MySQL allows names of 1 to {_MAX_NAME} characters without NUL, not {name!r}",
+            f"MySQL allows names of 1 to {MAX_NAME} characters without NUL, not {name!r}",
             todo=f"Change this name on the source. If the task has begun: {REJOIN}",
         )
     return quote(name)

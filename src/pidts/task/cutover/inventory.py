@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from pidts.apply import TargetSession
 from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, Kind, OnUpdate, SourceTablesKey, Table, TableName
@@ -24,6 +25,7 @@ from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import Partitions, SpecialKey
+from pidts.target.mysql.dialect import MAX_NAME
 from pidts.target.postgres import PostgresSession, on_update
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import (
@@ -39,6 +41,9 @@ from pidts.task.tables.constraints import (
     remade_table,
     special_part,
 )
+
+_DIGITS = 8
+"""The length of the digest in a shortened name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +213,18 @@ def _named_uniquely(check: CheckConstraint, names: set[tuple[str, str]]) -> Chec
     """
     schema = check.table.schema.casefold()
     if (schema, check.name.casefold()) in names:
-        check = replace(check, name=f"{check.table.name}_{check.name}")
+        check = replace(check, name=_name_with_table(check))
     names.add((schema, check.name.casefold()))
     return check
+
+
+def _name_with_table(check: CheckConstraint) -> str:
+    """Returns the table's name and the check's. If this is too long for MySQL, it is cut, and ends with a digest."""
+    name = f"{check.table.name}_{check.name}"
+    if len(name) <= MAX_NAME:
+        return name
+    digest = sha256(f"{check.table.name}\0{check.name}".encode()).hexdigest()[:_DIGITS]
+    return f"{name[: MAX_NAME - 1 - _DIGITS]}_{digest}"
 
 
 def _made(

@@ -123,9 +123,11 @@ class RemainingSteps:
     def _constraints_step(
         self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[UncarriedForeignKey] = ()
     ) -> CutoverStep:
-        wanted = [one for one in constraints if target_side.statements(self._target, one)]
+        found = [(one, *target_side.statements_or_problem(self._target, one)) for one in constraints]
+        wanted = [one for one, statements, _ in found if statements]
+        failed = [*(str(one) for one in unfit), *(problem for *_, problem in found if problem)]
         about = f"this command makes {len(wanted)}" if wanted else NOTHING_TO_MAKE
-        details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in unfit)]
+        details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in failed)]
         return CutoverStep(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
     def _stop_step(self) -> CutoverStep:

@@ -526,7 +526,10 @@ class CutoverRun:
 
     def _make_constraint(self, constraint: Constraint) -> str:
         """Creates a constraint. If this fails, returns the reason and the statement, otherwise an empty text."""
-        for statement in target_side.statements(self._target, constraint):
+        needed, problem = target_side.statements_or_problem(self._target, constraint)
+        if problem:
+            return problem
+        for statement in needed:
             try:
                 self._target.execute(statement)
             except Transient:

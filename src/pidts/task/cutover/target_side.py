@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pidts.apply import TargetSession
-from pidts.model import Constraint, ConstraintKind, Table, TableName
+from pidts.model import Constraint, ConstraintKind, Halted, Table, TableName
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import constraints as mysql_constraints
 from pidts.target.mysql.cutover import counters as mysql_counters
@@ -68,6 +68,14 @@ def statements(target: TargetSession, constraint: Constraint) -> list[str]:
     if isinstance(target, MySqlSession):
         return mysql_constraints.statements(target, constraint)
     raise TypeError(target)
+
+
+def statements_or_problem(target: TargetSession, constraint: Constraint) -> tuple[list[str], str]:
+    """Returns the same statements, and why the target cannot have the constraint: its name may not be allowed there."""
+    try:
+        return statements(target, constraint), ""
+    except Halted as error:
+        return [], f"{constraint}: {error.what}"
 
 
 def remakes(target: TargetSession) -> bool:
