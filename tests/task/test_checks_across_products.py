@@ -13,6 +13,7 @@ from tests.task.applied_task import begin
 from pidts import sandbox
 from pidts.sandbox import Server
 from pidts.task.config.task_file import load_parts
+from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.steps import Checklist, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun
 
@@ -34,11 +35,36 @@ def test_checks_of_one_name_in_several_tables_are_made_and_none_on_a_json_column
     columns = "id INT PRIMARY KEY, j JSON, n INT CHECK (n > 0), CONSTRAINT big CHECK (id > 0)"
     source_sql = [f"CREATE TABLE {table} ({columns})" for table in ("a", second)]
     target_sql = [f"ALTER TABLE {second} MODIFY j JSON"]
-    found = _cut_over(mysql97, database, run_sql, tmp_path, source_sql, target_sql)
+    found, _ = _cut_over(mysql97, database, run_sql, tmp_path, source_sql, target_sql)
     (checks,) = [step for step in found.steps if step.name is StepName.CHECKS]
     assert (checks.about, checks.details) == ("5 made", ())
     assert _checks(mysql97, database, run_sql) == {("a", "big"), ("a", "j"), ("a", "n"), *((second, n) for n in names)}
     assert not found.left
+
+
+def test_names_that_other_tables_of_the_target_use_are_not_taken_and_a_second_look_finds_the_own_checks(
+    mysql97: Server, database: str, run_sql: RunSql, tmp_path: Path
+) -> None:
+    """`a` with `b_c` and `a_b` with `c` have the same name with the table's name before it."""
+    columns = "id INT PRIMARY KEY, CONSTRAINT b_c CHECK (id > 0), CONSTRAINT c CHECK (id > 1)"
+    source_sql = [f"CREATE TABLE {table} ({columns})" for table in ("a", "a_b")]
+    names = ("B_C", "c")
+    earlier = ", ".join(f"CONSTRAINT {name} CHECK (n > 0)" for name in names)
+    target_sql = [f"CREATE TABLE earlier (n INT, {earlier})"]
+    found, again = _cut_over(mysql97, database, run_sql, tmp_path, source_sql, target_sql)
+    (checks,) = [step for step in found.steps if step.name is StepName.CHECKS]
+    assert (checks.about, checks.details) == ("4 made", ())
+    there = _checks(mysql97, database, run_sql)
+    others = {("earlier", name) for name in names} | {("a", "a_b_c"), ("a", "a_c"), ("a_b", "a_b_b_c")}
+    assert others < there
+    ((table, name),) = there - others
+    assert (table, name[:6]) == ("a_b", "a_b_c_")
+    assert [(one.table.name, one.name) for one in again.checks] == [
+        ("a", "a_b_c"),
+        ("a", "a_c"),
+        ("a_b", "a_b_b_c"),
+        ("a_b", name),
+    ]
 
 
 def _cut_over(
@@ -48,8 +74,8 @@ def _cut_over(
     tmp_path: Path,
     source_sql: Sequence[str],
     target_sql: Sequence[str] = (),
-) -> Checklist:
-    """Cuts over from a MariaDB to which nobody else writes."""
+) -> tuple[Checklist, Inventory]:
+    """Cuts over from a MariaDB to which nobody else writes. Returns the steps, and the objects as seen after them."""
     with sandbox.start_mariadb() as source:
         run_sql(source, f"CREATE DATABASE {database}")
         for statement in source_sql:
@@ -73,7 +99,7 @@ block-allow-list: {{all: {{do-dbs: [{database}]}}}}
                 run_sql(server, statement, database=database)
             options = CutoverOptions(read_only=False)
             run = CutoverRun(parts, target, options, run_once=lambda: pytest.fail("applied"), verify=None)
-            return run.carry_out()
+            return run.carry_out(), read_inventory(parts, target)
 
 
 def _checks(server: Server, database: str, run_sql: RunSql) -> set[tuple[str, str]]:

@@ -22,6 +22,7 @@ from pidts.source.uncarried_objects import (
     unseen,
 )
 from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.cutover import constraints as mysql_constraints
 from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import Partitions, SpecialKey
@@ -43,7 +44,7 @@ from pidts.task.tables.constraints import (
 )
 
 _DIGITS = 8
-"""The length of the digest in a shortened name."""
+"""The length of the digest in a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,8 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             left += [] if part_of_table is not None else [_with_statement(part, one, target)]
         else:
             wanted = _made(part, one, sources.tables[source], merged, alike=alike)
-            if there == "mysql" and isinstance(wanted, CheckConstraint):
-                wanted = _named_uniquely(wanted, names)
+            if there == "mysql" and isinstance(target, MySqlSession) and isinstance(wanted, CheckConstraint):
+                wanted = _named_uniquely(wanted, names, target)
             if wanted is None or (isinstance(wanted, CheckConstraint) and (wanted.table, wanted.name) in taken):
                 left.append(one)
                 continue
@@ -206,22 +207,26 @@ def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> 
     )
 
 
-def _named_uniquely(check: CheckConstraint, names: set[tuple[str, str]]) -> CheckConstraint:
-    """Returns the check with its table's name before its own if another table of the schema has a check of this name.
+def _named_uniquely(check: CheckConstraint, names: set[tuple[str, str]], target: MySqlSession) -> CheckConstraint:
+    """Returns the check with its table's name before its own if another check of the schema has this name.
 
-    MySQL demands unique names in a schema, MariaDB only in a table. `names` are those in use; the result's is added.
+    If that name is in use, too, it also ends with a digest. MySQL demands unique names in a schema, MariaDB only in a
+    table. `names` are those of the inventory's checks; the result's is added. A check that its own table already has
+    keeps its name, so that a repeated step finds it.
     """
     schema = check.table.schema.casefold()
-    if (schema, check.name.casefold()) in names:
-        check = replace(check, name=_name_with_table(check))
-    names.add((schema, check.name.casefold()))
-    return check
+    for name in (check.name, _name_with_table(check), _name_with_table(check, is_taken=True)):
+        named = replace(check, name=name)
+        if (schema, name.casefold()) not in names and not mysql_constraints.is_name_of_other(target, named):
+            break
+    names.add((schema, named.name.casefold()))
+    return named
 
 
-def _name_with_table(check: CheckConstraint) -> str:
-    """Returns the table's name and the check's. If this is too long for MySQL, it is cut, and ends with a digest."""
+def _name_with_table(check: CheckConstraint, *, is_taken: bool = False) -> str:
+    """Returns the table's name and the check's. A name that is taken, or too long for MySQL, ends with a digest."""
     name = f"{check.table.name}_{check.name}"
-    if len(name) <= MAX_NAME:
+    if len(name) <= MAX_NAME and not is_taken:
         return name
     digest = sha256(f"{check.table.name}\0{check.name}".encode()).hexdigest()[:_DIGITS]
     return f"{name[: MAX_NAME - 1 - _DIGITS]}_{digest}"

@@ -8,7 +8,7 @@ has checked them. When a check is created, the server reads the rows.
 
 from __future__ import annotations
 
-from pidts.model import Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
+from pidts.model import CheckConstraint, Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
 from pidts.target.mysql.cutover import on_update
 from pidts.target.mysql.dialect import identifier, qualified
@@ -31,6 +31,15 @@ def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
         unique = "UNIQUE " if constraint.unique else ""
         return [f"ALTER TABLE {table} ADD {unique}KEY {name} ({', '.join(constraint.parts)})"]
     return [f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition(constraint, identifier, qualified)}"]
+
+
+def is_name_of_other(session: MySqlSession, check: CheckConstraint) -> bool:
+    """Whether a check of another table in the schema has this name."""
+    sql = (
+        "SELECT 1 FROM information_schema.table_constraints WHERE table_schema = %s "
+        "AND table_name <> %s AND constraint_name = %s AND constraint_type = 'CHECK'"
+    )
+    return bool(session.rows(sql, (check.table.schema, check.table.name, check.name)))
 
 
 def drops(session: MySqlSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
