@@ -1,4 +1,4 @@
-"""Tasks share a relay. The source is replaced by its standby, and the relay is lost: no change is lost or doubled."""
+"""Tasks share a relay, and the source is replaced by its standby: no change is lost or doubled."""
 
 from __future__ import annotations
 
@@ -121,3 +121,53 @@ def test_a_relay_that_begins_at_the_place_of_another_task_is_refused(
             assert rows(name) == run_sql(standby, ROWS)
         for database in names.values():
             run_sql(postgres, f"DROP DATABASE {database} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("cure", ["own relay", pytest.param("forget", marks=pytest.mark.long)])
+def test_without_gtids_no_task_empties_a_shared_relay_to_follow_another_server(
+    cure: str, postgres: Server, make_task: Callable[..., Task], run_sql: RunSql, tmp_path: Path
+) -> None:
+    """The replicator refuses the other server. The relay is whole, so the other task can still apply all of its log."""
+    with replicated_pair("mariadb", tmp_path, run_sql) as (primary, standby):
+        kind = cure.partition(" ")[0]
+        names = (f"replaced_{kind}_one", f"replaced_{kind}_two")
+        run_sql(primary, "CREATE DATABASE shop")
+        run_sql(primary, "CREATE TABLE t (tx int, n int)", database="shop")
+        for name in names:
+            run_sql(postgres, f"CREATE DATABASE {name}")
+        one, two = (
+            make_task(primary, postgres, ["shop"], database=name, name=name, pidts={"relay": "shared"})
+            for name in names
+        )
+        for task in (one, two):
+            task.sync()
+        run_sql(primary, "INSERT INTO t VALUES (1, 1)", database="shop")
+        wait(lambda: run_sql(standby, COUNT) == run_sql(primary, COUNT), "the standby has all")
+        primary.kill()
+        promote(standby, run_sql)
+        run_sql(standby, "INSERT INTO t VALUES (2, 1)", database="shop")
+        for task in (one, two):
+            task.path.write_text(task.path.read_text().replace(str(primary.port), str(standby.port)))
+        relay = one.path.parent / "shared"
+        assert refused(one) == "other-source"
+        before = sorted(relay.glob("*/0*"))
+        assert refused(one, "--resync") == "relay-still-needed"
+        assert sorted(relay.glob("*/0*")) == before
+
+        if cure == "own relay":
+            one.path.write_text(one.path.read_text().replace("shared", "own"))
+        else:
+            assert one.command("relay", "forget", str(relay), "--task", names[1]).returncode == 0
+        # With a relay of its own, the first task has left its need in the shared one.
+        for task, name in ((one, names[0]), (two, names[1])):
+            if cure == "own relay" and task is two:
+                assert one.command("relay", "forget", str(relay), "--task", names[0]).returncode == 0
+            run = task.start("--until-synced", "--resync")
+            assert run.process.wait(120) == 0, task.logs()
+            assert run_sql(postgres, ROWS, database=name) == run_sql(standby, ROWS)
+        run_sql(standby, "INSERT INTO t VALUES (3, 1)", database="shop")
+        for task, name in ((one, names[0]), (two, names[1])):
+            task.sync()
+            assert run_sql(postgres, ROWS, database=name) == run_sql(standby, ROWS)
+        for name in names:
+            run_sql(postgres, f"DROP DATABASE {name} WITH (FORCE)")

@@ -32,7 +32,8 @@ from pidts.model import (
 )
 from pidts.plan import CopyMode, CopyState, Phase, PlanState
 from pidts.relay import RelayReader
-from pidts.relay.task_needs import TaskNeed
+from pidts.relay.reader import OWN_RELAY
+from pidts.relay.task_needs import TaskNeed, forget_need
 from pidts.rules import AllowList, Rules
 from pidts.sandbox import Server, start_mariadb, start_mysql97
 from pidts.schema.online.names import SHADOW, TRASH
@@ -46,6 +47,7 @@ from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_lo
 from pidts.task.operate.presence import show_presence
 from pidts.task.operate.status import task_status
 from pidts.task.run import start, table_set
+from pidts.task.run.attempt.next_attempt import NextAttempt
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, begin_task
@@ -808,9 +810,8 @@ def run_until_it_halts(task: Task) -> None:
         raise Halted(error.code, f"{error.code}: {error.what}") from error
 
 
-def test_a_relay_that_continues_for_others_is_kept(purged: Task) -> None:
-    """The relay begins after the task's checkpoint, and the source still has the log that the relay lacks."""
-    task = purged
+def fill_from_now(task: Task) -> None:
+    """Fills the lost relay as another task does that is further: from the end of the source's log on."""
     lose_relay(task)
     other = task.replicator()
     task.replicators.append(other)
@@ -822,6 +823,12 @@ def test_a_relay_that_continues_for_others_is_kept(purged: Task) -> None:
             other.watch()
             time.sleep(0.05)
     task.stop()
+
+
+def test_a_relay_that_continues_for_others_is_kept(purged: Task) -> None:
+    """The relay begins after the task's checkpoint, and the source still has the log that the relay lacks."""
+    task = purged
+    fill_from_now(task)
     begins = relay_begin(task)
     assert_lost(task, "relay-purged")
     found_out = Halted("relay-purged", "the file is gone")
@@ -830,6 +837,40 @@ def test_a_relay_that_continues_for_others_is_kept(purged: Task) -> None:
     assert [note for note in notes if note.startswith("the relay begins after")]
     assert relay_begin(task) == begins
     assert task.state().lsn >= begins
+
+
+REFUSALS = {
+    "replicator": Halted("other-source", "this is not the server that was read before", todo="Point the source back"),
+    "relay": Halted("other-source", "the relay has the log of another server", todo=OWN_RELAY),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_a_relay_that_others_need_is_not_emptied_after_any_refusal_of_a_source(task: Task, refusal: Halted) -> None:
+    task.start()
+    before, begins = task.state(), relay_begin(task)
+    attempt = NextAttempt(())
+    assert attempt.takes_new_position(refusal)
+    lost = attempt.request.lost
+    TaskNeed(task.config.relay, "s", "other").begin()
+    with pytest.raises(Halted) as caught:
+        task.start(resync=(), lost=lost)
+    assert (caught.value.code, refusal.what in caught.value.what) == ("relay-still-needed", True)
+    assert "task other needs it" in caught.value.what
+    assert (task.state(), relay_begin(task)) == (before, begins), "what is refused changes nothing"
+    forget_need(task.config.relay, "s", "other")
+    assert task.start(resync=(), lost=lost).notes[0].startswith(refusal.what)
+    assert task.state().lsn.change_no == relay_begin(task).change_no == before.lsn.change_no + 1, "it was emptied"
+
+
+def test_a_refused_source_lets_a_task_empty_a_relay_that_begins_after_it(purged: Task) -> None:
+    """Otherwise the replicator would refuse the source again: the relay's own log says nothing about this source."""
+    task = purged
+    fill_from_now(task)
+    begins = relay_begin(task)
+    notes = task.start(resync=(), lost=loss_from(REFUSALS["replicator"])).notes
+    assert [note for note in notes if note.startswith(REFUSALS["replicator"].what)]
+    assert relay_begin(task).change_no == begins.change_no + 1
 
 
 def test_a_new_position_that_was_not_remembered_is_asked_for_again(

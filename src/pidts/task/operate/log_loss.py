@@ -30,6 +30,8 @@ _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
 """Codes of errors with one of three causes: the log is lost, a wrong server answers, or the relay's folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
 """Codes of errors about a damaged relay. The log is lost only if the source cannot send the damaged part again."""
+_MAY_BE_IN_RELAY = frozenset({"relay-purged", "other-source"})
+"""Codes of errors whose cause may be the log in the relay: the source may be right, and the relay may be kept."""
 _FILE_HEAD = 4
 
 
@@ -325,7 +327,6 @@ def loses_log(error: Halted) -> bool:
 def loss_from(error: Halted) -> LogLoss:
     """Returns the loss that an error means.
 
-    Its code is `position-lost`, except for a loss that a relay on this machine also shows (`find_loss`).
+    Its code is `position-lost`, unless the error has one of the codes in `_MAY_BE_IN_RELAY`.
     """
-    is_shown = error.code == "relay-purged" or error.todo == OWN_RELAY
-    return LogLoss(error.what, error.code if is_shown else "position-lost")
+    return LogLoss(error.what, error.code if error.code in _MAY_BE_IN_RELAY else "position-lost")

@@ -198,10 +198,7 @@ class TableSet:
         for pattern in wanted.resync:
             if not any(map(AllowList.parse(pattern), {*there, *known})):
                 raise no_such_table(pattern, pattern, [(self._config, {*there, *known})])
-        loss = wanted.lost
-        if loss is None or loss.code != "position-lost":
-            # A relay here shows whether it can be kept. It is empty if a relay server has refused to fill it.
-            loss = find_loss(self._config, self._source, stored) or loss
+        loss = self._found_loss(stored)
         if loss is None:
             self._demand_recorded_structures()
             return
@@ -216,6 +213,18 @@ class TableSet:
             raise _needed_by_others(self._config, loss, others)
         demand_fit(self._fits(read_structures(self._source, self._config.allow)))
         self._loss = loss
+
+    def _found_loss(self, stored: Sequence[Checkpoint]) -> LogLoss | None:
+        """Returns the loss of log, and whether the relay can be kept; None if no log is known to be lost."""
+        known = self._wanted.lost
+        if known is not None and known.code == "position-lost":
+            return known
+        # A relay here shows whether it can be kept. It is empty if a relay server has refused to fill it.
+        shown = find_loss(self._config, self._source, stored)
+        if known is not None and known.code == "other-source" and (shown is None or shown.code != known.code):
+            # The replicator has refused the source, whatever the relay has. It would refuse it again for a kept relay.
+            return known
+        return shown or known
 
     def _demand_recorded_structures(self) -> None:
         """Raises if a table to copy again no longer has its recorded structure, and the task is incremental."""
@@ -631,8 +640,9 @@ def _needed_by_others(config: TaskConfig, loss: LogLoss, others: Sequence[str]) 
     )
     todo = (
         "Give this task a relay of its own (pidts.relay), which begins at the task's place, and start it without "
-        "--resync (docs/operate/source-changed.md#tasks-that-share-a-relay). If another task does not exist any more: "
-        "pidts relay forget TASK"
+        "--resync; if it stops again, with --resync (docs/operate/source-changed.md#tasks-that-share-a-relay). If "
+        "another task does not exist any more, or will be copied again, too: stop it, and run "
+        f"pidts relay forget {shlex.quote(str(config.relay))} --task NAME"
     )
     return Halted("relay-still-needed", what, where=Where(source=config.source.source_id), todo=todo)
 
