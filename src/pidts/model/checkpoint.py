@@ -96,4 +96,4 @@ class RenderedChange:
     later: tuple[str, ...] = ()
     """Statements for which no batch has to wait. Each is executed separately, after the others are committed."""
     computed: frozenset[str] = frozenset()
-    """If the statements create a table: the columns whose values the target computes itself."""
+    """If the statements create or alter a table: the columns whose values the target computes itself then."""

@@ -304,6 +304,24 @@ def test_a_new_table_halts_if_its_column_would_get_wrong_values_from_the_log(
         )
 
 
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "values"])
+def test_an_alter_halts_if_a_column_would_get_wrong_values_from_the_log(altered: AlteredTarget, kind: str) -> None:
+    counted, other = f"`{altered.name.name}_g`", f"`{altered.name.name}_h`"
+    virtual = "VARCHAR(20) AS (CONCAT('N', id)) VIRTUAL"
+    altered.ddl(f"CREATE TABLE {counted} (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    altered.ddl(f"ALTER TABLE {counted} ADD COLUMN w VARCHAR(20) AS (CONCAT('N', 'v')) VIRTUAL")
+    altered.ddl(f"CREATE TABLE {other} (id INT PRIMARY KEY, v {virtual}, w INT AS (id + 1) VIRTUAL)")
+    altered.ddl(f"ALTER TABLE {other} MODIFY id BIGINT, RENAME COLUMN v TO u")
+    if kind != "values":  # the target computes this column itself
+        altered.ddl(f"ALTER TABLE {counted} ADD COLUMN x BIGINT AS (id + 1) VIRTUAL")
+        altered.ddl(f"ALTER TABLE {counted} RENAME COLUMN x TO y")
+        altered.check()
+    with pytest.raises(Halted, match="computes z from the AUTO_INCREMENT column"):
+        altered.ddl(f"ALTER TABLE {counted} ADD COLUMN z {virtual}")
+    with pytest.raises(Halted, match=r"computes .*\bu\b"):
+        altered.ddl(f"ALTER TABLE {other} MODIFY id BIGINT AUTO_INCREMENT")
+
+
 @pytest.mark.parametrize("kind", ["mariadb"])
 def test_a_generated_column_of_the_target_gets_right_values_unless_it_is_replaced(
     altered: AlteredTarget, name: TableName

@@ -81,6 +81,7 @@ from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refus
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
     demand_right_values,
+    demand_right_values_after,
     drops_that_are_left,
     fingerprints,
     misfit,
@@ -433,6 +434,8 @@ class DdlRunner:
         if isinstance(statement, AlterTable):
             demand_new_columns(session, statement, change)
         rendered = session.schema.ddl_statements(statement, change.before, change.after, change.executed_at)
+        if isinstance(statement, AlterTable):
+            demand_right_values_after(statement, change, rendered.computed)
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
         warn_if_not_shown(change)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import structlog
@@ -69,8 +69,12 @@ def wrong_in_log(schema: TargetSchema, table: Table, target_table: Table, *, is_
         computed = schema.create_statements(target_table).computed
     else:
         computed = frozenset(column.name for column in there.columns if column.generated)
-    right = {name.lower() for name in computed}
-    return sorted(name for name in wrong if name.lower() not in right)
+    return _without(wrong, computed)
+
+
+def _without(columns: Collection[str], others: Collection[str]) -> list[str]:
+    left_out = {name.lower() for name in others}
+    return sorted(name for name in columns if name.lower() not in left_out)
 
 
 def wrong_text(columns: Sequence[str]) -> str:
@@ -90,6 +94,29 @@ def demand_right_values(session: TargetSession, table: Table, *, is_created: boo
             where=Where(table=str(table.name)),
             todo=f"{COMPUTE_THERE[0].upper()}{COMPUTE_THERE[1:]}. Then run {SKIP}. Or exclude the table in "
             "block-allow-list",
+        )
+
+
+def demand_right_values_after(statement: AlterTable, change: SchemaChange, computed: frozenset[str]) -> None:
+    """Halts if an ALTER makes columns that MariaDB writes to its log with wrong values.
+
+    `computed` are the columns that the target computes itself after the statement. If the table had such columns
+    before, only added columns count: others may have a new name.
+    """
+    before, after = change.before.get(statement.table), next(filter(None, change.after.values()), None)
+    if before is None or after is None:
+        return
+    wrong = _without(of_the_counter(after), computed)
+    if of_the_counter(before):
+        added = {action.column.name.lower() for action in statement.actions if isinstance(action, AddColumn)}
+        wrong = [name for name in wrong if name.lower() in added]
+    if wrong:
+        raise Halted(
+            "ddl-not-translatable",
+            wrong_text(wrong),
+            where=Where(table=str(statement.table)),
+            todo=f"Alter the target's table yourself, with a generated column there. Then run {SKIP}. Or exclude the "
+            "table in block-allow-list",
         )
 
 

@@ -147,7 +147,9 @@ class MySqlSchema(ServerSchema[MyTable]):
                     is_here = not here.isdisjoint(name.lower() for name in unknown)
                     kind = (ValuesGenerated if is_here else RowsUnknown) if may_copy else Halted
                     raise refuse_unfillable(unknown, old, plain if may_copy or not is_here else (), kind)
-                return dialect.render(statement, before, after, self._connection.server, executed_at, made | there)
+                made |= there
+                rendered = dialect.render(statement, before, after, self._connection.server, executed_at, made)
+                return replace(rendered, computed=made)
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:

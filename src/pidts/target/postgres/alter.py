@@ -65,7 +65,11 @@ def render(
             there = found.get(name)
             rendered = _Alter(statement, old, new.renamed(name), there, executed_at, is_draft=is_draft).render()
             moves = _rename(name, target_name) if target_name != name else []
-            return RenderedChange((*rendered.statements, *moves), (*rendered.notes, *left_out(statement)))
+            return replace(
+                rendered,
+                statements=(*rendered.statements, *moves),
+                notes=(*rendered.notes, *left_out(statement)),
+            )
         case ddl.CreateDatabase(name=schema):
             return RenderedChange((f"CREATE SCHEMA IF NOT EXISTS {new_schema(schema)}",))
         case ddl.DropDatabase(name=schema):
@@ -164,7 +168,9 @@ class _Alter:
             self._add_key(key)
         if change.comment is not None:
             self._sql.append(f"COMMENT ON TABLE {self._name} IS {literal(change.comment)}")
-        return RenderedChange(tuple(self._sql), tuple(self._notes))
+        here = {column.name for column in self._found.columns if column.generated} if self._found else set()
+        computed_after = (self._computed | here).difference(self._made_plain, self._left)
+        return RenderedChange(tuple(self._sql), tuple(self._notes), computed=computed_after)
 
     def _alter(self, clause: str) -> None:
         if clause:
