@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,18 @@ from tests.target.conformance.samples import create, write
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, Outcome, Retry, SchemaChange, Target
-from pidts.model import Column, ColumnType, Fenced, Halted, Kind, SourceTablesKey, Table, TableName, Transient
+from pidts.model import (
+    Column,
+    ColumnType,
+    Fenced,
+    Halted,
+    Kind,
+    RowsUnknown,
+    SourceTablesKey,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
 
@@ -320,6 +332,51 @@ def test_an_alter_halts_if_a_column_would_get_wrong_values_from_the_log(altered:
         altered.ddl(f"ALTER TABLE {counted} ADD COLUMN z {virtual}")
     with pytest.raises(Halted, match=r"computes .*\bu\b"):
         altered.ddl(f"ALTER TABLE {other} MODIFY id BIGINT AUTO_INCREMENT")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_an_alter_of_a_table_with_rows_halts_for_wrong_values_before_anything_else(altered: AlteredTarget) -> None:
+    counted = f"{altered.name.name}_g"
+    altered.ddl(f"CREATE TABLE `{counted}` (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    altered.write(altered.known[TableName(altered.name.schema, counted)], (7, 1))
+    with pytest.raises(Halted, match="computes z from the AUTO_INCREMENT column") as halted:
+        altered.ddl(f"ALTER TABLE `{counted}` ADD COLUMN z VARCHAR(20) AS (CONCAT('N', id)) VIRTUAL")
+    assert not isinstance(halted.value, RowsUnknown), "a copy would make a plain column"
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+@pytest.mark.parametrize(
+    "action", ["MODIFY id BIGINT AUTO_INCREMENT", "MODIFY x BIGINT AS (id + 2) VIRTUAL", "RENAME COLUMN id TO no"]
+)
+def test_an_alter_halts_if_the_target_would_no_longer_compute_the_column(altered: AlteredTarget, action: str) -> None:
+    counted = f"`{altered.name.name}_g`"
+    altered.ddl(f"CREATE TABLE {counted} (id INT AUTO_INCREMENT PRIMARY KEY, x BIGINT AS (id + 1) VIRTUAL)")
+    with pytest.raises(Halted, match="computes x from the AUTO_INCREMENT column"):
+        altered.ddl(f"ALTER TABLE {counted} {action}")
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_a_column_that_becomes_plain_on_the_source_does_not_halt(altered: AlteredTarget) -> None:
+    counted = f"`{altered.name.name}_g`"
+    altered.ddl(f"CREATE TABLE {counted} (id INT AUTO_INCREMENT PRIMARY KEY, x BIGINT AS (id + 1) VIRTUAL)")
+    altered.ddl(f"ALTER TABLE {counted} RENAME COLUMN x TO y")
+    altered.ddl(f"ALTER TABLE {counted} DROP COLUMN y, ADD COLUMN z BIGINT")
+    altered.check()
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "values"])
+@pytest.mark.parametrize(
+    "text",
+    ["CREATE TABLE {} (id INT AUTO_INCREMENT PRIMARY KEY, {})", "ALTER TABLE {} MODIFY id INT AUTO_INCREMENT, ADD {}"],
+)
+def test_a_task_with_several_sources_halts_for_wrong_values_too(altered: AlteredTarget, text: str) -> None:
+    """There, the target's structure has no expressions, since each source may have another one."""
+    name = altered.name if text.startswith("ALTER") else TableName(altered.name.schema, f"{altered.name.name}_g")
+    sql = text.format(f"`{name.name}`", "x BIGINT AS (id + 1) VIRTUAL")
+    made = schema_change(sql, altered.known, altered.name)
+    made = replace(made, after={each: table and table.of_any_shard for each, table in made.after.items()})
+    with pytest.raises(Halted, match="computes x from the AUTO_INCREMENT column"):
+        runner(altered.target, altered.task, altered.epoch).run(made, lsn(110))
 
 
 @pytest.mark.parametrize("kind", ["mariadb"])

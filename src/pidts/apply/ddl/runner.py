@@ -428,14 +428,20 @@ class DdlRunner:
                 problems = None if statement.or_replace else session.schema.misfits(table)
                 if problems:
                     raise misfit(table.name, problems)
-                demand_right_values(session, table, is_created=problems is None)
+                demand_right_values(session, change, table, is_created=problems is None)
                 if problems is not None:
                     return ()
         if isinstance(statement, AlterTable):
             demand_new_columns(session, statement, change)
-        rendered = session.schema.ddl_statements(statement, change.before, change.after, change.executed_at)
+        try:
+            rendered = session.schema.ddl_statements(statement, change.before, change.after, change.executed_at)
+        except Halted:
+            # The refusal's advice, or a copy, would make a plain column for values that the log has wrong.
+            if isinstance(statement, AlterTable):
+                demand_right_values_after(session, statement, change, None)
+            raise
         if isinstance(statement, AlterTable):
-            demand_right_values_after(statement, change, rendered.computed)
+            demand_right_values_after(session, statement, change, rendered.computed)
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
         warn_if_not_shown(change)

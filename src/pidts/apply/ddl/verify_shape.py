@@ -12,7 +12,7 @@ from pidts.apply.port import TargetSchema, TargetSession
 from pidts.model import Halted, Table, TableName, Where
 from pidts.model.advice import SKIP
 from pidts.model.errors import listed, named
-from pidts.schema import AddColumn, AlterTable, DropColumn
+from pidts.schema import AddColumn, AlterTable, ChangeColumn, DropColumn, RenameColumn
 from pidts.schema.computed import of_the_counter
 from pidts.shards.structures import names_of
 
@@ -85,9 +85,9 @@ def wrong_text(columns: Sequence[str]) -> str:
     )
 
 
-def demand_right_values(session: TargetSession, table: Table, *, is_created: bool) -> None:
+def demand_right_values(session: TargetSession, change: SchemaChange, table: Table, *, is_created: bool) -> None:
     """Halts at the creation of a table with columns that MariaDB writes to its log with wrong values."""
-    if wrong := wrong_in_log(session.schema, table, table, is_created=is_created):
+    if wrong := wrong_in_log(session.schema, _on_source(change) or table, table, is_created=is_created):
         raise Halted(
             "ddl-not-translatable",
             wrong_text(wrong),
@@ -97,19 +97,26 @@ def demand_right_values(session: TargetSession, table: Table, *, is_created: boo
         )
 
 
-def demand_right_values_after(statement: AlterTable, change: SchemaChange, computed: frozenset[str]) -> None:
-    """Halts if an ALTER makes columns that MariaDB writes to its log with wrong values.
+def demand_right_values_after(
+    session: TargetSession, statement: AlterTable, change: SchemaChange, computed: frozenset[str] | None
+) -> None:
+    """Halts if the target would get wrong values from MariaDB's log after an ALTER, and did not get them before.
 
-    `computed` are the columns that the target computes itself after the statement. If the table had such columns
-    before, only added columns count: others may have a new name.
+    `computed` are the columns that the target computes itself after the statement; None: those that it computes now.
     """
-    before, after = change.before.get(statement.table), next(filter(None, change.after.values()), None)
+    before, after = change.before.get(statement.table), _on_source(change)
     if before is None or after is None:
         return
-    wrong = _without(of_the_counter(after), computed)
-    if of_the_counter(before):
-        added = {action.column.name.lower() for action in statement.actions if isinstance(action, AddColumn)}
-        wrong = [name for name in wrong if name.lower() in added]
+    there = session.schema.structure(statement.table)
+    computed_there = {column.name.lower() for column in there.columns if column.generated} if there else set()
+    former = _former_names(statement)
+    names = {column.name: former.get(column.name.lower(), column.name).lower() for column in after.columns}
+    of_counter = {name.lower() for name in of_the_counter(before)}
+    kept = computed_there if computed is None else {name.lower() for name in computed}
+    computes = {name for name, old in names.items() if kept & {name.lower(), old}}
+    wrong_before = {name for name, old in names.items() if old in of_counter - computed_there}
+    no_longer = {one.name for one in after.columns if one.generated and names[one.name] in of_counter & computed_there}
+    wrong = sorted((of_the_counter(after) | no_longer) - computes - wrong_before)
     if wrong:
         raise Halted(
             "ddl-not-translatable",
@@ -118,6 +125,23 @@ def demand_right_values_after(statement: AlterTable, change: SchemaChange, compu
             todo=f"Alter the target's table yourself, with a generated column there. Then run {SKIP}. Or exclude the "
             "table in block-allow-list",
         )
+
+
+def _on_source(change: SchemaChange) -> Table | None:
+    """Returns the structure of the changed table on its source, with the expressions of its columns."""
+    return next(filter(None, (*change.structures.values(), *change.after.values())), None)
+
+
+def _former_names(statement: AlterTable) -> dict[str, str]:
+    """Returns the names that renamed columns had before, by their new names in lower case."""
+    found = {}
+    for action in statement.actions:
+        match action:
+            case ChangeColumn(old=old, column=column):
+                found[column.name.lower()] = old
+            case RenameColumn(old=old, new=new):
+                found[new.lower()] = old
+    return found
 
 
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:

@@ -86,11 +86,14 @@ def own_columns(table: Table, there: Table) -> tuple[str, ...]:
 
 def would_lose(name: TableName, own: Sequence[str]) -> Halted:
     """Returns the error for a row that would lose the values of these columns, since it is deleted and inserted."""
-    problem = (
-        f"it has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in a row, so the "
-        "row would be deleted and inserted, and lose its values there"
+    return Halted(
+        "target-shape",
+        f"the target's table has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in "
+        "a row, so the row would be deleted and inserted, and lose its values there",
+        where=Where(table=str(name)),
+        todo="If nothing needs these values, drop the column on the target, then: pidts ddl retry TASK --source SOURCE "
+        "--table TABLE --yes. Otherwise exclude the table in block-allow-list",
     )
-    return unfit(name, [problem])
 
 
 class PreparedTables:

@@ -169,7 +169,9 @@ class _Alter:
         if change.comment is not None:
             self._sql.append(f"COMMENT ON TABLE {self._name} IS {literal(change.comment)}")
         here = {column.name for column in self._found.columns if column.generated} if self._found else set()
-        computed_after = (self._computed | here).difference(self._made_plain, self._left)
+        here.difference_update(self._made_plain)
+        renamed = {new.name for old, new in change.kept if old.name in here}
+        computed_after = self._computed | here.difference(self._left) | renamed
         return RenderedChange(tuple(self._sql), tuple(self._notes), computed=computed_after)
 
     def _alter(self, clause: str) -> None:
