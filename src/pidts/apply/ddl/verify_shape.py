@@ -105,7 +105,7 @@ def demand_right_values_after(
     `computed` are the columns that the target computes itself after the statement; None: those that it computes now.
     """
     before, after = change.before.get(statement.table), _on_source(change)
-    if before is None or after is None:
+    if before is None or after is None or not (of_the_counter(before) or of_the_counter(after)):
         return
     there = session.schema.structure(statement.table)
     computed_there = {column.name.lower() for column in there.columns if column.generated} if there else set()
