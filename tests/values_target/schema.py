@@ -16,7 +16,8 @@ from pidts.model import Halted, Key, RenderedChange, Table, TableName, Where
 from pidts.model.errors import named
 from pidts.reduce import UniqueKey, watched_columns
 from pidts.schema import Statement, keys_there
-from pidts.target.difference import difference, kept_names
+from pidts.schema.kept_names import kept_names
+from pidts.target.difference import difference
 
 Structures = Mapping[TableName, Table | None]
 

@@ -80,14 +80,13 @@ from pidts.apply.ddl.change import AttemptSuperseded, ChangeEnd, OpenJournal, Sc
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
-    demand_right_values,
-    demand_right_values_after,
     drops_that_are_left,
     fingerprints,
     misfit,
     must_compute_alike,
     must_fit,
 )
+from pidts.apply.ddl.wrong_in_log import demand_right_values, demand_right_values_after
 from pidts.apply.ddl.zone_ddl import is_made_by_zone, warn_if_not_shown
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry

@@ -46,8 +46,9 @@ from pidts.model.errors import named
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
 from pidts.schema.column_defaults import default_value
+from pidts.schema.kept_names import kept_names
 from pidts.schema.literals import CurrentTime, parse_default
-from pidts.target.difference import difference, kept_names, recomputed, refuse_unfillable, unfillable
+from pidts.target.difference import difference, recomputed, refuse_unfillable, unfillable
 from pidts.target.iceberg.catalog import Catalog
 from pidts.target.iceberg.columns import decode, encode, stored_type
 from pidts.target.iceberg.conversion import converted, keeps_letters, surely_fits, widens

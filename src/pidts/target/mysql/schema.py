@@ -18,9 +18,9 @@ from pidts.schema import (
     apply,
     classify,
 )
+from pidts.schema.kept_names import kept_names
 from pidts.target.arithmetic import exact
 from pidts.target.difference import (
-    kept_names,
     recomputed,
     refuse_rounded,
     refuse_shortened,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.apply.ddl.verify_shape import COMPUTE_THERE, wrong_in_log, wrong_text
+from pidts.apply.ddl.wrong_in_log import COMPUTE_THERE, wrong_in_log, wrong_text
 from pidts.model import Halted, PidtsError, PrecheckFailed, Table, TableName
 from pidts.plan import CopyMode
 from pidts.rules import Rules
