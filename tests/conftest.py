@@ -48,7 +48,7 @@ from .tidied_server import tidy
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres", "tidb")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres", "start_tidb")
 MISSING = {"tidb": "left out (TIDB_SERVER is not set)"}
-"""What the report says of a server that tests do without, if it is not installed."""
+"""The report's words about a server that is not installed and that tests do without."""
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
 # Many containers forbid writing compiled modules. Then each worker of each run would compile all tests anew, for half a
 # minute.

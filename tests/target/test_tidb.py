@@ -1,4 +1,4 @@
-"""What TiDB needs: other statements than MySQL for the same effect. The tests with a server need TIDB_SERVER."""
+"""TiDB gets other statements than MySQL for the same effect. The tests with a server need TIDB_SERVER."""
 
 from __future__ import annotations
 

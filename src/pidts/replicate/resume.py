@@ -24,7 +24,6 @@ The cases:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pidts.model import GtidSet, Halted, LogFile, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
@@ -239,20 +238,15 @@ def check_not_outdated(origin: Origin, applied: AppliedPlace, where: Where) -> N
 def may_be_before(applied: str, found: str | None) -> bool:
     """Whether the GTIDs `found` before a place of a log may be those of a checkpoint (`applied`) at this place.
 
-    Also True if one of the two sets is not known.
+    Also True if one of the two sets is not known. False if one of them cannot be read.
     """
-    return _fits(applied, found, _has_common_lasts)
-
-
-def _fits(applied: str, found: str | None, are_fit: Callable[[GtidSet, GtidSet], bool]) -> bool:
-    """Whether two sets fit; True if one of them is not known, False if one of them cannot be read."""
     if not applied or found is None:
         return True
     try:
         ours, there = parse_gtid_set(applied), parse_gtid_set(found, mariadb=":" not in applied)
     except ValueError:
         return False
-    return are_fit(ours, there)
+    return _has_common_lasts(ours, there)
 
 
 def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, found: str | None, where: Where) -> None:

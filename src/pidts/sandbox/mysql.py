@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pidts.sandbox import programs
 from pidts.sandbox.made_data import data_for
-from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, run_once, start_on_free_port
+from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, greets, run_once, start_on_free_port
 
 _COMMON = (
     f"--bind-address={HOST}",
@@ -187,7 +186,6 @@ def _is_ready(pid_file: Path, pid: int, port: int) -> bool:
     try:
         if pid_file.read_text("utf-8").strip() != str(pid):
             return False
-        with socket.create_connection((HOST, port), timeout=1) as connection:
-            return connection.recv(5)[4:] == b"\x0a"
     except OSError:
         return False
+    return greets(port)

@@ -158,6 +158,15 @@ def free_port() -> int:
             return port
 
 
+def greets(port: int) -> bool:
+    """Whether a server on this port greets as servers with MySQL's protocol do."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1) as connection:
+            return connection.recv(5)[4:] == b"\x0a"
+    except OSError:
+        return False
+
+
 @contextmanager
 def directory_for(kind: str, wanted: Path | None) -> Iterator[Path]:
     """Yields the wanted folder or a new folder. The new folder is removed if the block raises."""

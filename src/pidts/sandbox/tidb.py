@@ -5,12 +5,11 @@ No package has TiDB's server for all machines. So TIDB_SERVER names the program,
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 from pidts.sandbox import programs
-from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, start_on_free_port
+from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, greets, start_on_free_port
 
 
 def start_tidb(directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None) -> Server:
@@ -48,13 +47,7 @@ def start_tidb(directory: Path | None = None, options: Sequence[str] = (), *, po
 
 def _is_ready(pid: int, port: int) -> bool:
     """Whether this process, and no other, greets on the port."""
-    if not _listens(pid, port):
-        return False
-    try:
-        with socket.create_connection((HOST, port), timeout=1) as connection:
-            return connection.recv(5)[4:] == b"\x0a"
-    except OSError:
-        return False
+    return _listens(pid, port) and greets(port)
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -46,8 +46,6 @@ class PreparedTable:
     """
     removes_first: bool
     """Whether existing rows are removed before they are written anew, since `update` would write other values."""
-    own: tuple[str, ...]
-    """Columns that only the target has and does not compute."""
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
@@ -78,7 +76,7 @@ class PreparedTable:
                 )
 
 
-def own_columns(table: Table, there: Table) -> tuple[str, ...]:
+def target_only_columns(table: Table, there: Table) -> tuple[str, ...]:
     """Returns the columns of the target's table that `table` lacks and that the target does not compute."""
     names = {column.name.lower() for column in table.columns}
     return tuple(column.name for column in there.columns if not column.generated and column.name.lower() not in names)
@@ -139,7 +137,6 @@ class PreparedTables:
             any(_is_looser(table.column(name), found.column(name)) for name in table.identity),
             _is_respelled([(table.column(name), found.column(name)) for name in table.identity]),
             any(self._server.misreads((found.column(column.name) or column).type) for column in written),
-            own_columns(table, found.table),
             tuple(column.name for column in written if _fills_null(found.column(column.name))),
         )
 

@@ -11,7 +11,7 @@ from pidts.reduce import NetChange
 from pidts.target.json_decimals import reads_documents, with_decimals
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import literals
-from pidts.target.mysql.prepared_tables import own_columns, would_lose
+from pidts.target.mysql.prepared_tables import target_only_columns, would_lose
 from pidts.target.mysql.session import MySqlSession
 from pidts.target.text import combined, hex_text
 
@@ -35,7 +35,7 @@ def repair_sql(session: MySqlSession, change: NetChange) -> Iterator[str]:
     sets = ", ".join(f"{identifier(column.name)} = VALUES({identifier(column.name)})" for column in columns)
     update = f" ON DUPLICATE KEY UPDATE {sets}"
     if any(session.server.misreads((here.get(column.name.lower()) or column).type) for column in columns):
-        if there is not None and (own := own_columns(table, there)) and change.upserts.num_rows:
+        if there is not None and (own := target_only_columns(table, there)) and change.upserts.num_rows:
             raise would_lose(table.name, own)
         yield from _removals(table, change.upserts)
         update = ""

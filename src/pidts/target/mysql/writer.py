@@ -47,7 +47,7 @@ from pidts.target.mysql.errors import TWO_ROWS, StatementRefused
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover, ReadNear
-from pidts.target.mysql.prepared_tables import PreparedTable, PreparedTables, would_lose
+from pidts.target.mysql.prepared_tables import PreparedTable, PreparedTables, target_only_columns, would_lose
 from pidts.target.mysql.row_events.copies import CopiesLeft
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
@@ -153,8 +153,9 @@ class Writer:
         """Writes rows that the target may have already."""
         if prepared.removes_first and rows.num_rows:
             keys = rows.select(list(prepared.table.identity))
-            if prepared.own and self._read(prepared.table, keys, 1).num_rows:
-                raise would_lose(prepared.table.name, prepared.own)
+            own = target_only_columns(prepared.table, prepared.found.table)
+            if own and self._read(prepared.table, keys, 1).num_rows:
+                raise would_lose(prepared.table.name, own)
             self._run(prepared, each(partial(_removal, prepared), keys))
             self._upsert(prepared, rows, b"")
         else:
