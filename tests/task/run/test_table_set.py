@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 from tests.forked_programs import LoadedPrograms
+from tests.replicated_pair import promote, replicated_pair, wait
 
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
@@ -42,6 +43,7 @@ from pidts.source.position import log_end
 from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
 from pidts.task.checks.source import check_one_source
+from pidts.task.config.current_server import address_of, choose_server
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.presence import show_presence
@@ -49,6 +51,7 @@ from pidts.task.operate.status import task_status
 from pidts.task.run import start, table_set
 from pidts.task.run.attempt.next_attempt import NextAttempt
 from pidts.task.run.attempts import Attempts
+from pidts.task.run.read_structures import LogPoint, StructureReader
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
@@ -923,6 +926,46 @@ def test_a_task_begins_in_the_middle_of_online_schema_changes(task: Task) -> Non
     task.sql("RENAME TABLE t TO _t_del, _t_new TO t", "CREATE TABLE v (id INT PRIMARY KEY, a INT)")
     follow("t", "u", "v")
     assert task.start().joined == ()
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+def test_a_table_that_joins_after_a_failover_ignores_its_changes_up_to_a_place_in_the_new_servers_log(
+    kind: str, tmp_path: Path, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
+) -> None:
+    """The start is connected to the new server before the replicator receives its log."""
+    with replicated_pair(kind, tmp_path, run_sql) as (primary, standby):
+        run_sql(primary, f"CREATE DATABASE {database}")
+        task = make_task(tmp_path, primary, postgres, database, run_sql, programs)
+        text, at = task.config.path.read_text(), f"{{host: {standby.host}, port: {standby.port}}}"
+        task.config.path.write_text(
+            text.replace("    from:", f"    enable-gtid: true\n    standbys: [{at}]\n    from:")
+        )
+        task.config = load_task(task.config.path)
+        task.follow("t")
+        task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+        task.start()
+        task.stop()
+        wait(lambda: len(run_sql(standby, f"SHOW TABLES IN {database}")) == 2, "the standby has the tables")
+        promote(standby, run_sql)
+        chosen = choose_server(task.config.source, task.config.relay, address_of(task.config.source.standbys[0]))
+        task.source, task.config = standby, replace(task.config, source=chosen)
+        task.sql("CREATE TABLE k (id INT PRIMARY KEY)", "ALTER TABLE u ADD b INT", "INSERT INTO u VALUES (1, 1, 1)")
+        task.follow("t", "u", "k")
+        begun = task.start()
+        with closing(connect(chosen.server)) as session:
+            end = Lsn.at(log_end(session), 1)
+        assert begun.joined == (task.name("u"),), "k comes with its CREATE TABLE in the log"
+        assert task.state().copy[task.name("u")].since == end
+        assert begun.structures[task.name("u")].arrow.names == ["id", "a", "b"]
+        # The old server still answers, and the relay no longer receives its log.
+        old = replace(chosen.server, port=primary.port)
+        with closing(connect(old)) as session, closing(RelayReader(task.config.relay, "s")) as relay:
+            reader = StructureReader(task.config, session, task.replicators[-1], threading.Event(), patience=0.1)
+            with pytest.raises(Transient, match="source-moved"):
+                reader.log_end(relay)
+            with pytest.raises(Transient, match="source-moved"):
+                reader.wait(relay, LogPoint(Lsn.at(log_end(session), 0), log_end(session), ""))
+        task.stop()
 
 
 def test_a_task_begins_before_its_tables_are_there(task: Task) -> None:

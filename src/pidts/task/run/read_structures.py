@@ -3,6 +3,11 @@
 The reader reads the position, the structures, and the position again. The relay then shows whether the log between the
 two positions has a schema change of these tables. If so, the reader reads the structures again, now from the later
 position on.
+
+A position becomes an Lsn together with the number of its server in the relay (`LogPoint`). After a failover, the start
+of a task may be connected to the new server before the relay receives its log, or still to the old server. With the
+number of the other server, the Lsn would be a place at which the log has another structure, or a place after changes
+that the target lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from pidts.relay import RelayReader
 from pidts.relay.retention import PurgeLimits, release
 from pidts.replicate import RELAY_FULL
 from pidts.schema.online.names import Role
-from pidts.source import Session, position, read_structures, source_dialect
+from pidts.source import Session, position, read_structures, server_info, source_dialect
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.replicator_process import ReplicatorProcess
 
@@ -36,6 +41,15 @@ _LOOK_SECONDS = 1.0
 
 class StartStopped(Exception):
     """The user has stopped the task before it ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPoint:
+    """A place in the source's log: the end of the log when it was read, or the place at which a task begins."""
+
+    lsn: Lsn
+    position: Position
+    gtids: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,41 +83,70 @@ class StructureReader:
     source: Session
     replicator: ReplicatorProcess
     stop: threading.Event
+    patience: float = 60.0
+    """The seconds in which the relay has to begin to receive the log of the server that answers."""
+
+    def log_end(self, relay: RelayReader) -> LogPoint:
+        """Returns the end of the log of the server that answers, after the relay has begun to receive this log.
+
+        The number of replacements only grows. So the position is in the relay's last log if this log is the same before
+        and after the position is read.
+        """
+        own, deadline = server_info(self.source).identity, time.monotonic() + self.patience
+        while True:
+            before = relay.origin
+            place, gtids = position(self.source)
+            origin = relay.origin
+            if origin is not None and origin == before and (origin.server, origin.log_base) == (own, place.base):
+                return LogPoint(Lsn.at(place, origin.change_no), place, gtids)
+            self.replicator.watch()
+            if self.stop.wait(0.05):
+                raise StartStopped
+            if time.monotonic() > deadline:
+                there = origin.server if origin is not None else "no server yet"
+                what = f"{own} answers at the source's address, but the relay receives the log of {there}"
+                raise Transient("source-moved", what, where=self.config.source.server.where)
+
+    def wait(self, relay: RelayReader, end: LogPoint) -> None:
+        """Waits until the relay has the log up to `end`. Raises if it continues with another server's log before."""
+        wait_for_relay(self.config, self.replicator, end.lsn, self.stop, relay)
+        received = relay.received
+        if received is None or received.change_no != end.lsn.change_no:
+            what = f"another server has become the source while the log was received up to {end.position}"
+            raise Transient("source-moved", what, where=self.config.source.server.where)
 
     def read(
         self,
         relay: RelayReader,
-        lsn: Lsn,
-        place: Position,
-        gtids: str,
+        at: LogPoint,
         *,
         on_change: Callable[[LoggedSchemaChange], None] = lambda _: None,
         only: Collection[TableName] | None = None,
     ) -> StructureReading:
-        """Reads the structures at `lsn` or a later place; `place` and `gtids` are the position and GTID set of `lsn`.
+        """Reads the structures at a place, or at a later one.
 
-        The structures may already show a schema change that the log has after `lsn`. Then `on_change` is called, which
+        The structures may already show a schema change that the log has after `at`. Then `on_change` is called, which
         may raise, and the structures are read again at a later place. If `only` is given, only schema changes of these
         tables count.
         """
         allow = self.config.allow
         while True:
             found = read_structures(self.source, lambda name: allow(name) or self._is_shadow(name))
-            after, gtids_after = position(self.source)
-            end = Lsn.at(after, lsn.change_no)
-            wait_for_relay(self.config, self.replicator, end, self.stop, relay)
-            changed = next(self._schema_changes(relay, lsn, end, only), None)
+            after = self.log_end(relay)
+            self.wait(relay, after)
+            changed = next(self._schema_changes(relay, at.lsn, after.lsn, only), None)
             if changed is None:
-                start = relay.position(lsn) or place
+                start = relay.position(at.lsn) or at.position
                 structures = {name: table for name, table in found.items() if allow(name)}
                 shadows = {
                     name: Shadow(table, complete=False) for name, table in found.items() if name not in structures
                 }
                 # A busy server may return a GTID set without the last few transactions. The set in the log is complete.
-                return StructureReading(lsn, end, relay.gtid_set(lsn) or gtids, start, structures, shadows)
+                gtids = relay.gtid_set(at.lsn) or at.gtids
+                return StructureReading(at.lsn, after.lsn, gtids, start, structures, shadows)
             on_change(changed)
             _log.info("a table changed while structures were read, reading again", at=str(changed.lsn))
-            lsn, place, gtids = end, after, gtids_after
+            at = after
 
     def _is_shadow(self, name: TableName) -> bool:
         online = online_of(self.config.allow)
@@ -185,9 +228,3 @@ def _bytes(relay: RelayReader) -> int:
     """Returns the size of the segment that is being written, including incomplete transactions."""
     numbers = relay.folder.numbers()
     return relay.folder.log_bytes(numbers[-1]) if numbers else 0
-
-
-def change_no(relay: RelayReader) -> int:
-    """Returns how often the source was replaced, according to the relay's last entry."""
-    received = relay.received
-    return received.change_no if received else 0

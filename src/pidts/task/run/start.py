@@ -46,7 +46,7 @@ from pidts.relay.structures import dialect_at, history_at
 from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.shards.structures import joined
-from pidts.source import Session, position, schema_charsets, source_dialect
+from pidts.source import Session, log_end, schema_charsets, source_dialect
 from pidts.source.finding import demand
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
@@ -62,10 +62,10 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.cutover_under_way import demand_not_cut_over
 from pidts.task.run.read_structures import (
     LoggedSchemaChange,
+    LogPoint,
     StartStopped,
     StructureReader,
     StructureReading,
-    change_no,
     wait_for_relay,
 )
 from pidts.task.run.replicator_process import ReplicatorProcess
@@ -326,21 +326,21 @@ def _first_start(
 
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:
     """Starts the replicator at the place where the task begins, and returns the structures at that place."""
-    here, gtids = position(source)
     given = config.source.start if config.mode == "incremental" else None
     replicator = reader.replicator
-    replicator.start_at = str(given or here)
+    replicator.start_at = str(given or log_end(source))
     replicator.start()
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         wait_for_relay(config, replicator, None, reader.stop, relay)
-        if given is not None:
-            lsn, gtids = _given_start(given, relay)
-            if isinstance(given, Position) and (tables := structures_at_start(config, source)):
-                end = max(lsn, Lsn.at(here, lsn.change_no))
-                _log.info("tables begin with the structures that they had at the cutover", position=str(given))
-                return StructureReading(lsn, end, gtids, relay.position(lsn) or given, tables, {})
-            return reader.read(relay, lsn, here, gtids, on_change=lambda change: _refuse_change(config, change))
-        return reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
+        now = reader.log_end(relay)
+        if given is None:
+            return reader.read(relay, now)
+        start = _given_start(given, now, relay)
+        if isinstance(given, Position) and (tables := structures_at_start(config, source)):
+            end = max(start.lsn, now.lsn)
+            _log.info("tables begin with the structures that they had at the cutover", position=str(given))
+            return StructureReading(start.lsn, end, start.gtids, start.position, tables, {})
+        return reader.read(relay, start, on_change=lambda change: _refuse_change(config, change))
 
 
 def _put_on_record(
@@ -449,13 +449,13 @@ def start_checkpoint(config: TaskConfig, read: StructureReading, state: PlanStat
     )
 
 
-def _given_start(given: Position | str, relay: RelayReader) -> tuple[Lsn, str]:
+def _given_start(given: Position | str, now: LogPoint, relay: RelayReader) -> LogPoint:
     if isinstance(given, Position):
-        lsn = Lsn.at(given, change_no(relay))
-        return lsn, relay.gtid_set(lsn) or ""
+        lsn = Lsn.at(given, now.lsn.change_no)
+        return LogPoint(lsn, relay.position(lsn) or given, relay.gtid_set(lsn) or "")
     first = relay.first
     assert first is not None, "the relay has begun"  # noqa: S101 - wait_for_relay has returned
-    return first, given
+    return LogPoint(first, relay.position(first) or now.position, given)
 
 
 def _refuse_change(config: TaskConfig, change: LoggedSchemaChange) -> None:

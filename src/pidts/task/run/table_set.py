@@ -95,7 +95,7 @@ from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss, other_tasks
 from pidts.task.run.pending_renames import joining_tables, removed_by
-from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
+from pidts.task.run.read_structures import StructureReader, wait_for_relay
 from pidts.task.run.rewind import Rewind, note_sent_again, notes_of
 from pidts.task.tables.copy_start import Patterns, copy_states, is_selected, no_such_table
 from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
@@ -287,9 +287,8 @@ class TableSet:
             return None
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, self._reader.replicator, state.needs, self._reader.stop, relay)
-            here, gtids = position(self._source)
             only = None if wanted.renames else candidates | {_named(text, there) for text in wanted.unknown}
-            read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids, only=only)
+            read = self._reader.read(relay, self._reader.log_end(relay), only=only)
             pending = list(self._pending(relay, state.needs, read.end))
         since = {name: one.since for name, one in state.copy.items() if name in known and one.since is not None}
         new = joining_tables(known, pending, config.allow, since, read.structures)
@@ -386,8 +385,9 @@ class TableSet:
         found: dict[TableName, SchemaChangesAhead] = {}
         with closing(RelayReader(config.relay, source_id)) as relay:
             wait_for_relay(config, self._reader.replicator, state.needs, self._reader.stop, relay)
-            end = Lsn.at(position(self._source)[0], change_no(relay))
-            wait_for_relay(config, self._reader.replicator, end, self._reader.stop, relay)
+            log_end = self._reader.log_end(relay)
+            self._reader.wait(relay, log_end)
+            end = log_end.lsn
             for entry in relay.entries(min(map(state.at, names)), joined=True):
                 transaction = entry.transaction
                 if transaction.lsn > end:
@@ -529,7 +529,7 @@ class TableSet:
         replicator.start()
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, replicator, None, self._reader.stop, relay)
-            read = self._reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
+            read = self._reader.read(relay, self._reader.log_end(relay))
         fits = self._fits(read.structures)
         demand_fit(fits)
         create_missing(self._target, config.name, fits, before_copy=True)
