@@ -1,4 +1,4 @@
-"""The summary of `pidts repair --apply` names what was not repaired: rows that wait, and tables without comparison."""
+"""The summary of `pidts repair` names what was not repaired: rows that wait, and tables without comparison."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ block-allow-list: {all: {do-dbs: [shop]}}
 @pytest.mark.parametrize(
     ("missing", "waiting", "code", "says"),
     [
-        (0, 3, 5, "3 rows wait and were not repaired; see: pidts ddl list {}"),
-        (2, 1, 4, "2 rows are still not equal, 1 row waits and was not repaired; see: pidts ddl list {}"),
+        (0, 3, 5, "3 unequal rows wait and are not repaired; see: pidts ddl list {}"),
+        (2, 1, 4, "2 rows are still not equal, 1 unequal row waits and is not repaired; see: pidts ddl list {}"),
         (2, 0, 4, "2 rows are still not equal"),
         (0, 0, 0, "all rows are equal now"),
     ],
@@ -46,6 +46,27 @@ def test_the_summary(
     work.report = Report((table,), ())
     assert show_repairs(load_task(path), work, as_json=False) == code
     assert capsys.readouterr().out == f"shop: 0 rows written, 0 extra rows deleted, {says.format(path)}\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "waiting", "locked", "says"),
+    [
+        (0, 3, 0, "3 unequal rows wait and are not repaired; see: pidts ddl list {}"),
+        (0, 0, 1, "1 row is locked and is not repaired; see: pidts locks list {}"),
+        (2, 0, 0, "2 rows are not equal; --apply would not change them"),
+        (0, 0, 0, "0 rows are not equal"),
+    ],
+)
+def test_the_summary_of_a_dry_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: int, waiting: int, locked: int, says: str
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(TASK)
+    table = TableReport(TableName("shop", "t"), rows=9, missing=missing, waiting=waiting, locked=locked)
+    work = Repairs("shop", Mock(spec=TargetSession), threading.Event(), print, apply=False)
+    work.report = Report((table,), ())
+    show_repairs(load_task(path), work, as_json=False)
+    assert capsys.readouterr().err.splitlines()[-1] == f"shop: {says.format(path)}"
 
 
 T, U = TableName("shop", "t"), TableName("shop", "u")
@@ -75,7 +96,7 @@ EQUAL = TableReport(T, rows=9)
             (TableReport(T, rows=9, locked=2),),
             set(),
             5,
-            "2 rows are locked and were not repaired; see: pidts locks list",
+            "2 rows are locked and are not repaired; see: pidts locks list",
         ),
     ],
 )

@@ -186,8 +186,10 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
     if work.apply:
         print(f"{name}: {_changed(work)}, {_still_not_equal(config, work, report)}", flush=True)
     else:
+        stays = _not_repaired(config, report)
         unequal = f"{plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}"
-        print(f"{name}: {'; '.join(filter(None, (unequal, _not_compared(work, report))))}", file=sys.stderr)
+        found = (*([] if stays and not report.differences else [unequal]), *stays, _not_compared(work, report))
+        print(f"{name}: {'; '.join(filter(None, found))}", file=sys.stderr)
     _show_keyless(config, report)
     return exit_code(report)
 
@@ -216,19 +218,25 @@ def _still_not_equal(config: TaskConfig, work: Repairs, report: Report) -> str:
 
     A table that was not compared counts as a table only, since its rows may be equal or not.
     """
-    waiting, locked = (sum(getattr(one, kind) for one in report.tables) for kind in ("waiting", "locked"))
-    left, found = _not_compared(work, report), []
+    left, found = _not_compared(work, report), _not_repaired(config, report)
     if report.differences:
-        found.append(plural("row", report.differences, "is still not equal", "are still not equal"))
-    if waiting:
-        said = plural("row", waiting, "waits and was not repaired", "wait and were not repaired")
-        found.append(f"{said}; see: pidts ddl list {config.shell_path}")
-    if locked:
-        said = plural("row", locked, "is locked and was not repaired", "are locked and were not repaired")
-        found.append(f"{said}; see: pidts locks list {config.shell_path}")
+        found.insert(0, plural("row", report.differences, "is still not equal", "are still not equal"))
     if not found and any(one.equal for one in report.tables):
         found.append("all rows that were compared are equal now" if left else "all rows are equal now")
     return ", ".join(filter(None, (*found, left)))
+
+
+def _not_repaired(config: TaskConfig, report: Report) -> list[str]:
+    """Returns the numbers of rows that are not equal, but that a repair leaves: they wait, or are locked."""
+    waiting, locked = (sum(getattr(one, kind) for one in report.tables) for kind in ("waiting", "locked"))
+    found = []
+    if waiting:
+        said = plural("unequal row", waiting, "waits and is not repaired", "wait and are not repaired")
+        found.append(f"{said}; see: pidts ddl list {config.shell_path}")
+    if locked:
+        said = plural("row", locked, "is locked and is not repaired", "are locked and are not repaired")
+        found.append(f"{said}; see: pidts locks list {config.shell_path}")
+    return found
 
 
 def _not_compared(work: Repairs, report: Report) -> str:

@@ -39,6 +39,11 @@ START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
 """Gets a task past an event that concerns no single table."""
 COMPARE_TODO = "Compare the target's table with the source's and correct what differs"
 """The advice to the operator if the target's server does not name an object that refuses a row."""
+OTHER_ROW_TODO = (
+    "If other programs have written to the target, or the source has changed rows outside its log (by a foreign key "
+    f"with CASCADE or SET NULL, or with sql_log_bin = 0), copy the table again: {RESYNC}"
+)
+"""The advice if another row of the target has a value of a key that the source has, too."""
 
 _AT = "--source SOURCE --at LSN"
 _OF_TASK = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Halted, Key, Kind, Table, TableName, Where, byte_size
-from pidts.model.advice import RESYNC
+from pidts.model.advice import OTHER_ROW_TODO
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
@@ -345,10 +345,7 @@ def _index_todo(prepared: PreparedTable, own: Sequence[Key], *, sure: bool) -> s
     remedies = [f"ALTER TABLE {table} DROP INDEX {identifier(key.name)}" for key in removable]
     if sure and len(own) == len(removable) == 1:
         return index_todo(f"{identifier(own[0].name)} of {table}", remedies[0])
-    todo = (
-        "Give the target's unique keys the source's columns and collations. If other programs have written to the "
-        f"target, copy the table again: {RESYNC}"
-    )
+    todo = f"Give the target's unique keys the source's columns and collations. {OTHER_ROW_TODO}"
     if not removable:
         return todo
     names = " or ".join(identifier(key.name) for key in removable)

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where, byte_size
-from pidts.model.advice import RESYNC
+from pidts.model.advice import OTHER_ROW_TODO, RESYNC
 from pidts.reduce import ExpectedRows, NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.dialect import qualified
@@ -318,12 +318,12 @@ def portions(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
 
 
 def explained(table: Table, rows: pa.Table, error: StatementRefused) -> PidtsError | None:
-    """Returns an error that says more than the server's error: the refused value, or an index of the target alone.
+    """Returns an error that says more than the server's error: the refused value, or what a refusing index means.
 
     The result is None if there is nothing to add.
     """
-    if error.columns and _is_additional(table, error.columns):
-        error.todo = error.without_index
+    if error.columns:
+        error.todo = error.without_index if _is_additional(table, error.columns) else OTHER_ROW_TODO
         return error
     return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
 
