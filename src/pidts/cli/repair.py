@@ -188,8 +188,8 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
     else:
         stays = _not_repaired(config, report)
         unequal = f"{plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}"
-        found = (*([] if stays and not report.differences else [unequal]), *stays, _not_compared(work, report))
-        print(f"{name}: {'; '.join(filter(None, found))}", file=sys.stderr)
+        said = (*([] if stays and not report.differences else [unequal]), *stays, _not_compared(work, report))
+        print(f"{name}: {'; '.join(filter(None, said))}", file=sys.stderr)
     _show_keyless(config, report)
     return exit_code(report)
 
