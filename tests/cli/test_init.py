@@ -32,7 +32,8 @@ def seen(schema: str, name: str, **more: Any) -> SeenTable:
 def drafted(tmp_path: Path, *tables: SeenTable, findings: tuple[Finding, ...] = (), **more: Any) -> tuple[str, Any]:
     source = Login("db.example", 3306, "repl", "SOURCE_PASSWORD")
     target = Login("::1", 5432, "app", "PGPASSWORD", type="postgresql", database="on")
-    look = FirstLook("mariadb 11", tables, findings, has_gtids=more.pop("has_gtids", False))
+    seen_by = {name: more.pop(name) for name in ("has_gtids", "sees_all_schemas") if name in more}
+    look = FirstLook("mariadb 11", tables, findings, **seen_by)
     draft = Draft("shop", "db.example-3306", source, target, look, **more)
     path = tmp_path / "shop.yaml"
     path.write_text(draft.text("shop.yaml"), "utf-8")
@@ -59,6 +60,15 @@ def test_a_source_with_gtids_is_followed_by_gtid(tmp_path: Path) -> None:
 
 def test_the_task_file_has_a_password_line_even_if_none_was_needed() -> None:
     assert '# password: "${PASSWORD}"   # none was needed' in Login("h", 3306, "root", "").lines()
+
+
+@pytest.mark.parametrize(("only", "told"), [((), True), ((("shop_*", "*"),), True), ((("shop", "t"),), False)])
+def test_the_file_says_that_the_source_may_have_schemas_which_the_account_does_not_see(
+    tmp_path: Path, only: tuple[tuple[str, str], ...], told: bool
+) -> None:
+    said = "# repl sees only schemas on which it has a privilege."
+    assert (said in drafted(tmp_path, seen("shop", "t"), only=only, sees_all_schemas=False)[0]) == told
+    assert said not in drafted(tmp_path, seen("shop", "t"), only=only)[0]
 
 
 def test_tables_that_no_task_can_take_are_left_out_with_the_reason(tmp_path: Path) -> None:
@@ -247,6 +257,25 @@ def test_without_tables_every_schema_is_chosen_and_those_that_are_not_fit_are_re
     assert f"      - {database}\n" in text
     assert f"#   {database}.t: it lacks column a\n" in text
     assert stat.S_IMODE(file.stat().st_mode) & stat.S_IRUSR
+
+
+def test_init_says_if_the_account_may_not_see_all_schemas(
+    mariadb: Server, postgres: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
+    try:
+        run_sql(mariadb, f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {database}@'%'")
+        run_sql(mariadb, f"GRANT SELECT ON `{database}`.* TO {database}@'%'")
+        urls = [f"mysql://{database}:x@{mariadb.host}:{mariadb.port}/", address(postgres, database)]
+        said = "sees only schemas on which it has a privilege"
+        assert run_command(["init", *urls, "-o", "-"]) == 0
+        assert said in capsys.readouterr().out
+        run_sql(mariadb, f"GRANT SHOW DATABASES ON *.* TO {database}@'%'")
+        assert run_command(["init", *urls, "-o", "-"]) == 0
+        assert said not in capsys.readouterr().out
+    finally:
+        run_sql(mariadb, f"DROP USER {database}@'%'")
 
 
 def test_zero_dates_are_errors_where_the_source_refuses_them_and_has_none(postgres: Server, run_sql: RunSql) -> None:

@@ -85,6 +85,8 @@ def init(
         if not finding.ok:
             said = with_task(f"to be fixed: {finding.item}: {finding.message}\n  fix: {finding.fix}", str(path))
             print(said, file=sys.stderr)
+    if draft.may_lack_schemas:
+        print(f"note: {draft.about_unseen}", file=sys.stderr)
     print(f"{path}: {plural('table', len(look.taken))}; next: pidts check {shlex.quote(str(path))}")
     return 0
 

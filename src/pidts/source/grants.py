@@ -30,6 +30,12 @@ def holds(granted: frozenset[str], wanted: str) -> bool:
     return _EVERYTHING in granted or bool(granted & _SAME.get(wanted, frozenset({wanted})))
 
 
+def sees_all_schemas(connection: Session, server: ServerInfo) -> bool:
+    """Whether the account sees every schema's name. Other accounts see only schemas on which they have a privilege."""
+    granted = global_privileges(current_grants(connection, server))
+    return holds(granted, "SHOW DATABASES") or holds(granted, "SELECT")
+
+
 def current_grants(connection: Session, server: ServerInfo) -> list[str]:
     """Returns all grants of this session, including those of its active roles (which MariaDB shows anyway)."""
     names_roles = not server.is_mariadb and server.number >= (8, 0, 0)

@@ -30,6 +30,7 @@ from pidts.model import (
 from pidts.sandbox import Server
 from pidts.source.finding import demand
 from pidts.task.checks.source import check_one_source
+from pidts.task.checks.unused_rules import unused_rule_findings
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.tables.rule_changes import record_rules
 
@@ -270,6 +271,12 @@ def test_schemas_that_fit_a_pattern_and_cannot_be_read_are_reported(
             return [(one.ok, one.message) for one in findings if one.item == "dump_privilege"]
 
         assert any(ok and f"if some fit {database}_*, the task leaves them out" in message for ok, message in found())
+        (fix,) = [one.fix for one in check_one_source(load_task(path)) if "leaves them out" in one.message]
+        assert fix == f"This lets the check name them: GRANT SHOW DATABASES ON *.* TO '{database}'@'%';"
+        (rule,) = unused_rule_findings(
+            [load_task(path)], {load_task(path).source.source_id: [TableName(database, "t")]}
+        )
+        assert rule.fix.startswith("The account sees only schemas on which it has a privilege: GRANT SELECT"), rule
         run_sql(mariadb, f"GRANT SHOW DATABASES ON *.* TO {database}@'%'")
         ((message,),) = [[message for ok, message in found() if not ok]]
         assert message.endswith("\\_1`.* is missing")

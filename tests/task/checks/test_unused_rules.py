@@ -91,3 +91,12 @@ def test_a_table_that_the_list_leaves_out_is_no_misspelling() -> None:
     rule = UnusedRule("route x", "crm_*", "cust*", case_sensitive=False)
     assert rule.advice(PRESENT).startswith("block-allow-list leaves out crm_1.customers: ")
     assert rule.advice([]).startswith("Check its spelling.")
+
+
+def test_a_rule_may_be_for_schemas_that_the_account_does_not_see() -> None:
+    rule = UnusedRule("route x", "hidden_*", "*", case_sensitive=False)
+    assert rule.advice(PRESENT, sees_all=False).startswith(
+        "The account sees only schemas on which it has a privilege: GRANT SELECT on those of the rule. Check its spell"
+    )
+    rule = UnusedRule("route x", "shop_1", "usres", case_sensitive=False)
+    assert rule.advice(PRESENT, sees_all=False).startswith("Did you mean"), "the account sees a schema of the rule"

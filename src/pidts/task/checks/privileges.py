@@ -116,9 +116,10 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     if not sees_schemas and not has.has(Privilege("SELECT")) and (patterns := _patterns(config.allow)):
         what = (
             f"the account does not see schemas on which it has no privilege: if some fit {', '.join(patterns)}, the "
-            "task leaves them out. GRANT SHOW DATABASES lets the check see them"
+            "task leaves them out"
         )
-        findings.append(Finding("dump_privilege", ok=True, message=what))
+        fix = f"This lets the check name them: {' '.join(grant_statements([Privilege('SHOW DATABASES')], to))}"
+        findings.append(Finding("dump_privilege", ok=True, message=what, fix=fix))
     return findings + [
         Finding(
             "dump_privilege",

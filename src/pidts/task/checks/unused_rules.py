@@ -10,8 +10,9 @@ from pidts.model import TableName
 from pidts.model.errors import listed
 from pidts.model.similar_names import similar
 from pidts.rules.patterns import matches
-from pidts.source.connection import connect
+from pidts.source.connection import connect, server_info
 from pidts.source.finding import Finding
+from pidts.source.grants import sees_all_schemas
 from pidts.source.structures import is_system, table_names
 from pidts.task.config.task_file import TaskConfig
 
@@ -37,8 +38,12 @@ class UnusedRule:
     def __str__(self) -> str:
         return f"{self.says} matches no table of any source"
 
-    def advice(self, present: Collection[TableName]) -> str:
-        """Returns what to do about the rule. `present` are all tables of the sources, even those not in the task."""
+    def advice(self, present: Collection[TableName], *, sees_all: bool = True) -> str:
+        """Returns what to do about the rule.
+
+        `present` are all tables that the accounts see on the sources, even those not in the task. `sees_all` is False
+        if an account sees only schemas on which it has a privilege.
+        """
         in_schemas = [name for name in present if self._fits(self.schema, name.schema)]
         if left_out := [name for name in in_schemas if self.covers(name)]:
             return f"block-allow-list leaves out {listed(sorted(left_out))}: take it into the list, or remove the rule"
@@ -48,6 +53,10 @@ class UnusedRule:
         else:
             meant = similar(self.schema, sorted({name.schema for name in present}))
         said = f"Did you mean {' or '.join(meant)}?" if meant else "Check its spelling."
+        if not sees_all and not in_schemas:
+            said = (
+                f"The account sees only schemas on which it has a privilege: GRANT SELECT on those of the rule. {said}"
+            )
         return f"{said} If a table that it matches is created later, leave it as it is"
 
     def covers(self, name: TableName) -> bool:
@@ -94,15 +103,19 @@ def unused_rule_findings(
     if not unused:
         return []
     step("reading the names of all tables of the sources")
-    present = [name for part in parts for name in _table_names(part)]
-    return [Finding("rules", ok=True, message=str(rule), fix=rule.advice(present)) for rule in unused]
+    visible = [_visible_tables(part) for part in parts]
+    present = [name for names, _ in visible for name in names]
+    sees_all = all(all_schemas for _, all_schemas in visible)
+    return [
+        Finding("rules", ok=True, message=str(rule), fix=rule.advice(present, sees_all=sees_all)) for rule in unused
+    ]
 
 
-def _table_names(part: TaskConfig) -> frozenset[TableName]:
-    """Returns the names of all tables of a source, even those that are not in the task."""
+def _visible_tables(part: TaskConfig) -> tuple[frozenset[TableName], bool]:
+    """Returns the tables that the account sees, even those not in the task, and whether it sees all schemas."""
 
     def is_foreign(name: TableName) -> bool:
         return not is_system(name.schema) and name.schema != part.allow.own
 
     with closing(connect(part.source.server)) as session:
-        return table_names(session, is_foreign)
+        return table_names(session, is_foreign), sees_all_schemas(session, server_info(session))

@@ -13,6 +13,7 @@ from pidts.schema import quote
 from pidts.source import Finding, Session, SourceConfig, check_source, connect, query, server_info
 from pidts.source.connection import variables
 from pidts.source.current_tables import readable_structures
+from pidts.source.grants import sees_all_schemas
 from pidts.source.structures import TableSize, quoted_table, system_versioned, table_sizes
 from pidts.target import PostgresTarget
 
@@ -49,6 +50,8 @@ class FirstLook:
     """Whether every transaction of the source has a GTID."""
     refuses_unreal: bool = False
     """Whether the source refuses zero and partial dates, and has no such dates."""
+    sees_all_schemas: bool = True
+    """Whether the account sees every schema of the source, even those on which it has no privilege."""
 
     @property
     def taken(self) -> tuple[SeenTable, ...]:
@@ -68,6 +71,7 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
     with ExitStack() as sessions:
         session = sessions.enter_context(closing(connect(source)))
         info = server_info(session)
+        all_schemas = sees_all_schemas(session, info)
         structures, unreadable = readable_structures(session, allow)
         versioned = system_versioned(session) if info.is_mariadb else frozenset()
         left_out = {**unreadable, **{name: _VERSIONED for name in versioned if name in structures}}
@@ -87,6 +91,7 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         tuple(findings),
         has_gtids=info.gtid_mode,
         refuses_unreal=refuses_unreal,
+        sees_all_schemas=all_schemas,
     )
 
 

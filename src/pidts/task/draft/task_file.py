@@ -61,6 +61,20 @@ class Draft:
         """Returns the text of the file. `quoted` is the file's name in the commands in the text."""
         return "\n".join([*self._head(quoted), "", *self._servers(), "", *self._choice(), "", *self._settings(), ""])
 
+    @property
+    def may_lack_schemas(self) -> bool:
+        """Whether the source may have schemas that the file lacks only because the account does not see them."""
+        is_open = not self.only or any(pattern(schema) != schema for schema, _ in self.only)
+        return is_open and not self.look.sees_all_schemas
+
+    @property
+    def about_unseen(self) -> str:
+        """Says that the source may have more schemas, and how they get into the task."""
+        return (
+            f"{self.source.user} sees only schemas on which it has a privilege. If the task has to take others: GRANT "
+            "SELECT on them, and run `pidts init` again"
+        )
+
     def _head(self, quoted: str) -> Iterator[str]:
         yield f"# {self.look.server} -> {self.target.type}. Read it through, then: pidts check {quoted}"
         yield f"# The SQL that grants its accounts what they need: pidts grants {quoted}"
@@ -97,6 +111,8 @@ class Draft:
 
     def _choice(self) -> Iterator[str]:
         yield from self._seen()
+        if self.may_lack_schemas:
+            yield from _wrapped((self.about_unseen,))
         yield "block-allow-list:"
         yield "  chosen:"
         yield "    do-dbs:"
