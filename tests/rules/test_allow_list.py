@@ -126,3 +126,21 @@ def test_a_list_of_thousands_of_tables_compares_each_table_with_its_own_patterns
     assert len(compared) == 2 * len(names) + 2, (
         "the schema and the name of one pattern, and at the end of the other one"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "takes"),
+    [
+        ("my.app.orders", TableName("my.app", "orders"), True),
+        ("my.app.orders", TableName("my", "app.orders"), True),
+        ("my.app", TableName("my.app", "orders"), True),
+        ("my.app", TableName("my", "orders"), False),
+        ("my.app.orders", TableName("my.app", "items"), False),
+        ("shop", TableName("shop", "orders"), True),
+        ("shop.o*", TableName("shop", "orders"), True),
+        ("my.a*,shop.orders", TableName("shop", "orders"), True),
+    ],
+)
+def test_the_names_in_an_option_may_have_dots(text: str, table: TableName, *, takes: bool) -> None:
+    """For example, the advice of a halted table names it as schema and table with a dot between them."""
+    assert AllowList.parse(text)(table) is takes

@@ -91,8 +91,7 @@ class AllowList:
 
         A schema means all of its tables, an empty text all tables.
         """
-        parts = (name.partition(".") for name in map(str.strip, text.split(",")) if name)
-        return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))
+        return cls(do_tables=tuple(pair for name in map(str.strip, text.split(",")) if name for pair in _pairs(name)))
 
     def __call__(self, table: TableName) -> bool:
         """Whether the table's rows and DDL are replicated."""
@@ -119,6 +118,13 @@ class AllowList:
 
     def _matches(self, pattern: str, name: str) -> bool:
         return matches(pattern, name, case_sensitive=self.case_sensitive)
+
+
+def _pairs(text: str) -> Iterable[_Pair]:
+    """Yields each schema and table that the text may name: without wildcards, either name may contain dots."""
+    parts = text.split(".")
+    for place in range(1, 2 if is_wide(text) else len(parts) + 1):
+        yield ".".join(parts[:place]), ".".join(parts[place:]) or "*"
 
 
 @lru_cache(maxsize=16384)
