@@ -51,6 +51,15 @@ def test_a_small_disk(tmp_path: Path) -> None:
     assert seen["purged"] >= 5
 
 
+def test_a_transaction_that_is_larger_than_the_disk_is_named_as_the_cause(tmp_path: Path) -> None:
+    """Its received part is removed again. So the disk has free space, and an operator would not see what fills it."""
+    seen = on_small_disk(tmp_path, 3 << 20, "on_large_transaction.py")
+    assert (seen["code"], seen["has_room"]) == ("relay-full", False)
+    received = seen["what"].removeprefix("no room for the relay: the disk was full after ").partition(" MB")[0]
+    assert 2 < float(received) < 4.2, seen["what"]
+    assert seen["todo"].startswith(f"Make room for much more than {received} MB on that disk")
+
+
 @pytest.mark.slow
 def test_a_full_disk_of_a_served_relay_is_emptied_by_what_its_followers_say(tmp_path: Path) -> None:
     seen = on_small_disk(tmp_path, 96 << 10, "on_full_served_disk.py")

@@ -23,7 +23,7 @@ _LEAST_SEGMENT: Final = 1 << 20
 _LOW_BYTES: Final = 2 << 30
 _LOW_PART: Final = 10
 _RESERVE_BYTES: Final = 64 << 10
-_WORTH_TRYING: Final = _PART * _RESERVE_BYTES
+WORTH_TRYING: Final = _PART * _RESERVE_BYTES
 """The free space at which receiving continues and the reserve is created again."""
 
 
@@ -47,8 +47,8 @@ def has_room(folder: Path, unfinished: int = 0) -> bool:
     """
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-    least = min(_WORTH_TRYING, size // _PART)
-    return not size or free >= least + (unfinished + unfinished // _PART if unfinished > _WORTH_TRYING else 0)
+    least = min(WORTH_TRYING, size // _PART)
+    return not size or free >= least + (unfinished + unfinished // _PART if unfinished > WORTH_TRYING else 0)
 
 
 def low_space(folder: Path) -> str:
@@ -73,7 +73,7 @@ class Reserve:
         if self._is_kept:
             return
         free = free_bytes(self._path.parent)
-        if free is not None and free < _WORTH_TRYING:
+        if free is not None and free < WORTH_TRYING:
             return
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

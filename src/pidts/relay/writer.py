@@ -67,7 +67,7 @@ from typing import TYPE_CHECKING
 
 from pidts.model import Extent, Halted, LogEntry, Lsn, Transaction, Where
 from pidts.model.errors import Transient
-from pidts.relay.disk_space import Reserve, has_room, segment_limit
+from pidts.relay.disk_space import WORTH_TRYING, Reserve, has_room, segment_limit
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.lock import WriterLock
@@ -426,7 +426,7 @@ class RelayWriter:
                 self._unfinished = self._received - self._committed
                 self.rollback()
             self._pending.clear()
-            raise unwritable(self._folder, error) from error
+            raise unwritable(self._folder, error, self._unfinished) from error
 
 
 def is_full(error: OSError) -> bool:
@@ -434,15 +434,24 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def unwritable(folder: Folder, error: OSError) -> Halted | Transient:
-    """Returns the error for a file of the relay that cannot be written."""
+def unwritable(folder: Folder, error: OSError, unfinished: int = 0) -> Halted | Transient:
+    """Returns the error for a file of the relay that cannot be written.
+
+    `unfinished` is the size of the received part of a transaction. This part is removed from a full disk again, so the
+    disk then has free space that is too small for the transaction.
+    """
     where = Where(source=folder.source_id, file=error.filename or str(folder.path))
     if is_full(error):
+        what, room = "no room for the relay", "room"
+        if unfinished > WORTH_TRYING:
+            size = f"{unfinished / 1e6:,.1f} MB"
+            what += f": the disk was full after {size} of one transaction, and a relay holds whole transactions"
+            room = f"room for much more than {size}"
         todo = (
-            "Make room on that disk, or let the tasks catch up so that old segments are purged. "
+            f"Make {room} on that disk, or let the tasks catch up so that old segments are purged. "
             "Receiving goes on by itself; the source must keep its logs until then."
         )
-        return Transient("relay-full", "no room for the relay", where=where, todo=todo)
+        return Transient("relay-full", what, where=where, todo=todo)
     todo = "Look at the disk and the folder's permissions, then start again."
     return Halted("relay-unwritable", f"the relay cannot be written: {error.strerror}", where=where, todo=todo)
 

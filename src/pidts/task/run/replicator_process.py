@@ -253,7 +253,10 @@ class ReplicatorProcess:
         before, code = self._lack, found.error.code if found else ""
         if found is not None and code != before:
             what, todo = found.error.what, found.error.todo
-            _log.warning("the replicator does not receive the log", source=source, code=code, what=what, todo=todo)
+            file = {"file": found.error.where.file} if found.error.where.file else {}
+            _log.warning(
+                "the replicator does not receive the log", source=source, code=code, what=what, **file, todo=todo
+            )
         elif code != before:
             _log.info("the replicator receives the log again", source=source, code=before)
         self._lack = code
