@@ -114,6 +114,19 @@ def _has_file(
     return any(is_same_file(known, head) for head in heads if head is not None) if None not in heads else None
 
 
+def source_state(session: Session, info: ServerInfo) -> SourceState:
+    """Returns the facts about a server, without the end of its log."""
+    return SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
+
+
+def _own_server_id(source: SourceConfig, session: Session, info: ServerInfo) -> int:
+    """Returns a server id for reading the log beside the replicator.
+
+    A server ends the dump of a replica when another replica connects with the same id.
+    """
+    return replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
+
+
 def begin_again(
     source: SourceConfig,
     session: Session,
@@ -125,8 +138,8 @@ def begin_again(
     use_gtid: bool,
 ) -> Resume:
     """Returns where an empty relay of a task with a checkpoint continues; raises if this server's log does not fit."""
-    at = Position.parse(applied.position) if applied.position else None
-    known = known_gtids_before(source, session, info, at, server_id) if at is not None else None
+    place = applied.place
+    known = known_gtids_before(source, session, info, place, server_id) if place is not None else None
     there = _log_file_there(source, server, applied.log_file, server_id)
     return start_again(server, applied, known, there, use_gtid=use_gtid, where=source.where)
 
@@ -135,9 +148,8 @@ def demand_begins_again(source: SourceConfig, applied: AppliedPlace, *, use_gtid
     """Raises if a replicator with an empty relay could not continue at a checkpoint in the source's log."""
     with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
         info, (place, executed) = server_info(session), position(session)
-        logs = tuple(binary_logs(session))
-        server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, logs, place, executed)
-        server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
+        server = replace(source_state(session, info), position=place, executed=executed)
+        server_id = _own_server_id(source, session, info)
         begin_again(source, session, info, server, applied, server_id, use_gtid=use_gtid)
 
 
@@ -149,8 +161,8 @@ def demand_checkpoint_in_log(source: SourceConfig, applied: AppliedPlace) -> Non
     there: LogFile | None = None
     with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
-        server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
-        server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
+        server = source_state(session, info)
+        server_id = _own_server_id(source, session, info)
     with suppress(PrecheckFailed):
         there = _log_file_there(source, server, applied.log_file, server_id)
     demand_own_log(server, applied, there, source.where)
@@ -191,12 +203,10 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
     state = RelayState(received, origin, None, b"", 0, received)
     with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
         info, end = server_info(session), log_end(session)
-        server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
+        server = source_state(session, info)
         if not server.wrote(origin):
             return None
-        # This connection has its own server id: a server ends the dump of a replica when another replica connects with
-        # the same id.
-        server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
+        server_id = _own_server_id(source, session, info)
     server = replace(server, has_last_event=has_last_event(source, reader, state, server, server_id))
     try:
         return Lsn.at(end, origin.change_no) if is_same_log(state, server, source.where) else None

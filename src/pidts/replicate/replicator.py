@@ -26,7 +26,7 @@ from pidts.relay.standby_samples import read_samples
 from pidts.relay.task_needs import refused
 from pidts.replicate.heartbeat import Heartbeat, HeartbeatConfig
 from pidts.replicate.observer import Observer
-from pidts.replicate.proof import begin_again, has_last_event, known_gtids_before
+from pidts.replicate.proof import begin_again, has_last_event, known_gtids_before, source_state
 from pidts.replicate.receive_lag import ReceiveLag
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.receiving_rate import ReceivingRate
@@ -47,7 +47,6 @@ from pidts.replicate.watch import LogWatch
 from pidts.source import (
     BinlogStream,
     SourceConfig,
-    binary_logs,
     connect,
     position,
     server_info,
@@ -334,7 +333,7 @@ class Replicator:
                 # The default id of a dump is computed from the source's name alone. If two tasks started at the same
                 # moment with the same id, each would end the other's dump.
                 server_id = self._server_id = self._server_id or replica_id(connection, self._replica, info)
-            server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
+            server = source_state(connection, info)
             if state is None or not server.wrote(state.origin):
                 place, executed = position(connection)
                 server = replace(server, position=place, executed=executed)

@@ -110,6 +110,11 @@ class AppliedPlace:
     log_file: LogFile | None = None
     """The checkpoint's log file; None if it is not known."""
 
+    @property
+    def place(self) -> Position | None:
+        """Returns the position; None if it is not known."""
+        return Position.parse(self.position) if self.position else None
+
 
 def first_start(server: SourceState, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
     """Returns where an empty relay begins: at `start` if it is given, otherwise at the end of the server's log.
@@ -144,8 +149,7 @@ def start_again(
     `found`: the server's GTIDs at the checkpoint's position. `there`: the server's log file with the name of the
     checkpoint's log file; None if there is none.
     """
-    place = Position.parse(applied.position) if applied.position else None
-    known = applied.log_file
+    place, known = applied.place, applied.log_file
     is_another = known is not None and there is not None and known.is_another(there)
     demand_own_log(server, applied, there, where)
     if place is not None and place.base == server.log_base and not is_another:
@@ -176,7 +180,7 @@ def demand_own_log(server: SourceState, applied: AppliedPlace, there: LogFile | 
         return
     if there is not None and known.is_made_anew(there):
         raise log_made_anew(known, there, where, holder="the source now")
-    place = Position.parse(applied.position) if applied.position else None
+    place = applied.place
     if place is not None and place.base == server.log_base:
         _check_not_behind(place, server, where)
 
