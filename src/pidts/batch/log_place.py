@@ -39,9 +39,8 @@ from typing import Protocol
 from pidts.batch.workers import stored_with
 from pidts.model import Checkpoint, LogFile, LogPlace, Lsn, Position, Where
 from pidts.relay import Origin
-from pidts.replicate import AppliedPlace, demand_checkpoint_in_log
+from pidts.replicate import AppliedPlace
 from pidts.replicate.resume import demand_same_place, log_made_anew
-from pidts.source import SourceConfig
 
 
 class _Relay(Protocol):
@@ -60,19 +59,16 @@ class _Relay(Protocol):
     def demand_place(self, lsn: Lsn) -> None: ...
 
 
-def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint], source: SourceConfig | None = None) -> None:
+def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> None:
     """Raises if the relay has another log than the one whose changes the target has.
 
     The error is `source-went-back` if the same server has made its log anew, and `other-source` for another server.
-    If the relay does not have a checkpoint's place, the log of `source` is compared, too, unless it is None.
     """
     for one in checkpoints:
         place = stored_with(one).lsn
         for lsn in {place, one.lsn}:
             relay.demand_place(lsn)
         _demand_same_file(relay, [one], place)
-    if source is not None and (applied := place_to_prove(relay, checkpoints)) is not None:
-        demand_checkpoint_in_log(source, applied)
 
 
 def place_to_prove(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> AppliedPlace | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.claim import demand_all_workers
-from pidts.batch.log_place import demand_same_log
+from pidts.batch.log_place import demand_same_log, place_to_prove
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, PidtsError, Position, PrecheckFailed, SourceTablesKey, parse_gtid_set
 from pidts.model.advice import for_channel
@@ -17,7 +17,7 @@ from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.reader import OWN_RELAY
 from pidts.relay.task_needs import read_needs
-from pidts.replicate import AppliedPlace, demand_begins_again, end_of_same_log
+from pidts.replicate import AppliedPlace, demand_begins_again, demand_checkpoint_in_log, end_of_same_log
 from pidts.source import ServerInfo, Session, binary_logs, connect, event_at, gtids_before, query, server_info
 from pidts.source.dump import RESTORE_LOG
 from pidts.target.mysql import datacenter
@@ -135,10 +135,17 @@ def _explained(config: TaskConfig, error: Halted, *, is_one_of_several: bool) ->
     return with_loss_explained(config, error, last_moved(config), is_one_of_several=is_one_of_several)
 
 
+def demand_log(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> None:
+    """Raises if the relay, or the source if the relay ends before the checkpoints, has another log than the target."""
+    demand_same_log(relay, stored)
+    if (applied := place_to_prove(relay, stored)) is not None:
+        demand_checkpoint_in_log(config.source.server, applied)
+
+
 def _other_log(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> Halted | None:
-    """Returns the error if the relay, or the source before it, has another log than the target. Raises for damage."""
+    """Returns the error of `demand_log`. Raises for damage."""
     try:
-        demand_same_log(relay, stored, config.source.server)
+        demand_log(config, stored, relay)
     except Halted as error:
         if error.code in _BROKEN:
             raise

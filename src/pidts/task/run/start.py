@@ -23,7 +23,6 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced, demand_unaltered
 from pidts.apply.claim import claim_workers, demand_all_workers
 from pidts.apply.merge.merged_tables import record_shared_tables
-from pidts.batch.log_place import demand_same_log
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import (
     Checkpoint,
@@ -59,6 +58,7 @@ from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.checks.task_records import record_source
 from pidts.task.checks.zone_start import demand_returned, demand_same_zone, demand_still_forwards, may_find_rows
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.log_loss import demand_log
 from pidts.task.run.cutover_under_way import demand_not_cut_over
 from pidts.task.run.read_structures import (
     LoggedSchemaChange,
@@ -184,7 +184,7 @@ def _demand_same_log(config: TaskConfig, stored: Sequence[Checkpoint]) -> None:
     damaged relay is repaired later.
     """
     with suppress(Transient, Discontinuity), closing(RelayReader(config.relay, config.source.source_id)) as relay:
-        demand_same_log(relay, stored, config.source.server)
+        demand_log(config, stored, relay)
 
 
 def _resume_without_source(
