@@ -129,9 +129,7 @@ def repair(
     return RepairResult(written, sum(len(change.deletes) for change in remedy.changes), remedy.shared)
 
 
-def as_changes(
-    table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table, *, removes: bool = True
-) -> Remedy:
+def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table, *, removes: bool) -> Remedy:
     """Returns changes that write all rows in `found`, and delete the rows of those `keys` that no row in `found` has.
 
     Without `removes`, there are no deletes. Keys are compared byte by byte. Under a collation that ignores case, the

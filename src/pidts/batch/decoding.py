@@ -130,7 +130,7 @@ def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = N
 
 
 def decode_for(
-    context: JobContext, slices: Sequence[LogSlice], worker: int, *, in_whole_transactions: bool = False
+    context: JobContext, slices: Sequence[LogSlice], worker: int, *, in_whole_transactions: bool
 ) -> Iterator[LogPart]:
     """Yields the changes of one worker in log order.
 

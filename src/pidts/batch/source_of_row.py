@@ -35,8 +35,8 @@ def source_table(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName |
 class _LastChange(NamedTuple):
     """The last change that one source table makes to a row in a batch."""
 
-    place: bytes = b""
-    leaves: bool = False
+    place: bytes
+    leaves: bool
     """Whether the row exists after the change."""
 
 

@@ -186,7 +186,7 @@ def new_decoder(facts: LogFacts, *, is_final: bool = False) -> RowDecoder:
 class RowDecoder:
     """Collects the rows of a stream of events, without those that the source rolled back to a savepoint."""
 
-    def __init__(self, facts: LogFacts, *, is_final: bool = False) -> None:
+    def __init__(self, facts: LogFacts, *, is_final: bool) -> None:
         """`is_final`: nothing in this log is rolled back, so rows may be returned before their transaction ends."""
         structures = facts["structures"]
         self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
@@ -269,7 +269,7 @@ class RowDecoder:
         rest = [rows.take(self._early_filter(table, times)) for table, rows in self._rows.items() if len(rows)]
         return self.take_full(times) + [batch for batch in rest if len(batch)]
 
-    def take_full(self, times: TimesOf | None = None) -> list[ChangeBatch]:
+    def take_full(self, times: TimesOf | None) -> list[ChangeBatch]:
         """Returns the full batches, of which nothing can be rolled back any more; empty if there are none.
 
         `times` has the times of changes, for filters that use them.

@@ -61,7 +61,7 @@ _AS_TEXT = {**dict(zip(_BYTES, _TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Ki
 class Metadata:
     """The fields as they are in the event. Each list has an item for each column that it concerns, in order."""
 
-    mariadb: bool = False
+    mariadb: bool
     unsigned: list[bool] = field(default_factory=list)
     collations: list[int] = field(default_factory=list)
     label_collations: list[int] = field(default_factory=list)

@@ -120,7 +120,7 @@ class DdlThreads:
     def __init__(
         self,
         classifier: TransactionClassifier,
-        halts: Callable[[Halted], bool] = lambda _: True,
+        halts: Callable[[Halted], bool],
         shards: ShardGroups | None = None,
         earlier: Sequence[Halt] = (),
         copies_again: Callable[[Halt], bool] = lambda _: False,

@@ -39,7 +39,7 @@ class PlacedTransaction:
     begin: Lsn
     """The Lsn of the first byte of the transaction's rows."""
     span: Span
-    is_commit: bool = False
+    is_commit: bool
     """Whether the span contains the events that prepared an XA transaction, and `transaction` is its later commit."""
 
 
@@ -53,7 +53,7 @@ class DecodeRange:
     end: Lsn
     structures_at: Lsn
     """The structures of the tables include all schema changes up to this place in the log."""
-    tables: tuple[TableName, ...] = ()
+    tables: tuple[TableName, ...]
     """The tables of the transactions in the range.
 
     Other rows in the range do not count. For example, the rows of a prepared XA transaction belong to its later commit,

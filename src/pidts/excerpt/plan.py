@@ -105,7 +105,7 @@ class ReadLimits:
 
     rows: int | None
     size: int | None
-    goal: Lsn | None = None
+    goal: Lsn | None
 
 
 @dataclass(frozen=True, slots=True)

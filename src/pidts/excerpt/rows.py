@@ -46,7 +46,7 @@ class QueryView:
     zone: int
     typed: TypedImages | None
     """The function that makes typed images; None if images are JSON."""
-    after: Lsn | None = None
+    after: Lsn | None
     upto: Lsn | None = None
     """The range: after `after`, up to and including `upto`. It may begin and end inside a transaction."""
 
@@ -136,7 +136,7 @@ class _Assembly:
         view: QueryView,
         changes: Sequence[ChangeBatch],
         transactions: RowTransactions,
-        again: Sequence[Refetch] = (),
+        again: Sequence[Refetch],
     ) -> None:
         self._log_part, self._view, self._transactions, self._again = log_part, view, transactions, again
         self._changes = changes

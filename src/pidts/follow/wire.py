@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
 
@@ -30,13 +30,13 @@ _KINDS: Final[Mapping[str, type[PidtsError]]] = {"halted": Halted, "transient": 
 class LogResponse:
     """The answer of a relay server to a follower's request for more log."""
 
-    piece: SegmentPiece | None = None
+    piece: SegmentPiece | None
     """The piece of the relay after the copy's end; None if there is no more log yet."""
-    state: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any]
     """Fields of the replicator's status, the reason if it receives nothing, and the cuts of the relay so far."""
-    structures: tuple[Lsn, ...] = ()
+    structures: tuple[Lsn, ...]
     """The places of the stored structures."""
-    servers: str = ""
+    servers: str
     """The addresses from which the log came."""
 
     def encode(self) -> bytes:

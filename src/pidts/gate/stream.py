@@ -99,7 +99,7 @@ class ChannelStream:
         retention: int,
         on_commit: Callable[[BatchDone], None],
         shards: ShardGroups,
-        leaves: Callable[[], bool] = lambda: False,
+        leaves: Callable[[], bool],
     ) -> None:
         """`leaves` says whether the process is going to end: then `close` waits for a commit for a few seconds only.
 

@@ -58,7 +58,7 @@ class Privileges:
     """The privileges that an account was granted, and those that MySQL's partial revokes have taken away (`taken`)."""
 
     given: tuple[Privilege, ...]
-    taken: tuple[Privilege, ...] = ()
+    taken: tuple[Privilege, ...]
 
     def has(self, wanted: Privilege) -> bool:
         """Whether the account has this privilege for all objects of `wanted`."""

@@ -64,8 +64,8 @@ class HeldTablesOfBatch:
         limits: Limits,
         relevance_of: RelevanceOf,
         done: Collection[Lsn],
-        kept: frozenset[TableName] = frozenset(),
-        origin: str | None = None,
+        kept: frozenset[TableName],
+        origin: str | None,
     ) -> None:
         """`origin`: the zone from which the batch's changes come; None: the batch has no changes yet."""
         self.copy = copy

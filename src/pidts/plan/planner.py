@@ -152,7 +152,7 @@ class _UnheldTables:
         halted: Collection[Lsn],
         windows: tuple[Lsn | None, Lsn | None],
         kept: frozenset[TableName],
-        origin: str | None = None,
+        origin: str | None,
     ) -> None:
         self._was_due, self._relevance_of, self._done = state.due, relevance_of, done
         self._halted = halted

@@ -40,7 +40,7 @@ def halved_bitmaps(
     row: pa.Int64Array,
     is_delete: pa.BooleanArray,
     is_insert: pa.BooleanArray,
-    lack: IncompleteInsert | None = None,
+    lack: IncompleteInsert | None,
 ) -> pa.BinaryArray:
     """Returns the bitmaps of the columns that the images of both halves have.
 

@@ -27,7 +27,7 @@ class SourceLogEnd:
     """The time before the query, by a monotonic clock."""
     seconds: float
     """The round trip of a query that reads no table."""
-    clock_ahead: float | None = None
+    clock_ahead: float | None
     """How much the server's clock is ahead of this machine's, to half a round trip; None: unknown."""
 
 

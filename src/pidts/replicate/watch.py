@@ -82,7 +82,7 @@ class LogWatch:
         source: SourceConfig,
         origin: Origin,
         state: Callable[[], ReplicatorState],
-        heartbeat: Heartbeat | None = None,
+        heartbeat: Heartbeat | None,
     ) -> None:
         """`state` returns the replicator's state.
 

@@ -129,7 +129,7 @@ class Owners:
         zones = {one.zone for one in ranges}
         return zones.pop() if len(zones) == 1 and any(not one.where for one in ranges) else ""
 
-    def zone_of(self, schema: str, table: str, where: str = "") -> str:
+    def zone_of(self, schema: str, table: str, where: str) -> str:
         """Returns the zone of a range; empty if there is none. A table without ranges has the schema's range."""
         wanted = OwnedRange(schema=schema, table=table, zone="", where=where)
         named = [one for one in self.ranges if one.is_range(wanted)]

@@ -55,9 +55,9 @@ class ChangeColumn:
 
     old: str
     column: Column
-    after: str | None = None
-    first: bool = False
-    if_exists: bool = False
+    after: str | None
+    first: bool
+    if_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class PartitionRows:
     """Rows leave or enter the table without row events (DROP, TRUNCATE, EXCHANGE PARTITION, IMPORT TABLESPACE)."""
 
     text: str
-    what: str = ""
+    what: str
     other: TableName | None = None
     """The table from which rows are moved in, or to which rows are moved out."""
     makes_other: bool = False
@@ -185,7 +185,7 @@ class AlterOption:
     """A clause that does not change the structure: engine, statistics, checks, foreign keys, partitioning."""
 
     text: str
-    what: str = ""
+    what: str
 
 
 Action = (

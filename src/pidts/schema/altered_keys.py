@@ -64,7 +64,7 @@ class KeptColumn:
 
     before: Column
     after: Column
-    is_new: bool = False
+    is_new: bool
     """Whether the statement dropped the column and added another one under its name."""
 
 

@@ -15,8 +15,8 @@ class CreateTable:
 
     table: TableName
     structure: Table
-    if_not_exists: bool = False
-    or_replace: bool = False
+    if_not_exists: bool
+    or_replace: bool
     constraints: tuple[Action, ...] = field(default=(), compare=False)
     """Foreign keys and checks, which are not part of a structure."""
     first_number: int = field(default=1, compare=False)

@@ -50,7 +50,7 @@ class WrongTaskState(PidtsError):
 class Supervisor:
     """Watches the tasks of a state folder."""
 
-    def __init__(self, state: StateFolder, start: Starter | None = None) -> None:
+    def __init__(self, state: StateFolder, start: Starter | None) -> None:
         self._state = state
         self._start: Starter = start or NewProgram()
         self._lock = threading.Condition(threading.RLock())

@@ -92,7 +92,7 @@ class ShardGroup:
     """The structure that the group has agreed on: that of the target table, as far as the members show it."""
     members: Mapping[Member, Table]
     """Each member's structure after all its finished changes, with the column names of the target."""
-    arrivals: Mapping[Member, Arrival] = field(default_factory=dict)
+    arrivals: Mapping[Member, Arrival]
     """The waiting schema changes, of members and of new tables."""
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """The columns that each member has dropped while the target still has them, with the member's old values."""

@@ -222,7 +222,7 @@ def is_constant(default: str | None) -> bool:
     return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 
-def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
+def fills_alike(one: Column, other: Column, *, constant: bool) -> bool:
     """Whether existing rows get the same value in both columns.
 
     `constant`: equal defaults do not count if their value may change with time, as that of a clock does.

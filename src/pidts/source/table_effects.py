@@ -14,7 +14,7 @@ _PASSING_ENGINES = frozenset({"MRG_MYISAM", "FEDERATED", "SPIDER", "CONNECT"})
 
 
 def table_effects(
-    connection: Session, tables: Iterable[TableName], temporary: Collection[TableName] = ()
+    connection: Session, tables: Iterable[TableName], temporary: Collection[TableName]
 ) -> dict[TableName, str]:
     """Returns, for each table, why a write to it may change other tables; an empty text if no write can.
 

@@ -42,7 +42,7 @@ _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def run_job(
-    slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0
+    slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int
 ) -> tuple[Counts, CommitTime]:
     """Runs the batch with the pointers in `slices` until all workers have committed; returns counts and commit time."""
     # Waiting copied rows are reduced together with all changes of the batch. The planner keeps such a batch small.

@@ -47,7 +47,7 @@ class MetastoreTable:
     database: str
     name: str
     location: str
-    columns: Sequence[tuple[str, str]] = ()
+    columns: Sequence[tuple[str, str]]
     partitions: Sequence[tuple[str, str]] = ()
     """The partition columns; empty: all files are in one folder."""
     properties: Mapping[str, str]

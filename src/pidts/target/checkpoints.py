@@ -165,7 +165,7 @@ class CheckpointRecord:
 
 
 def claimed_rows(
-    stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint, read: int | None = None
+    stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint, read: int | None
 ) -> tuple[list[Checkpoint], bool]:
     """Returns the rows of the next epoch, and whether they must replace the stored rows.
 

@@ -107,7 +107,7 @@ def trigger_todo(trigger: str, grant: str = "") -> str:
     )
 
 
-def foreign_key_todo(constraint: str, remedy: str, grant: str = "") -> str:
+def foreign_key_todo(constraint: str, remedy: str, grant: str) -> str:
     """Returns the advice after a foreign key has refused a row; the parameters are those of the other functions."""
     todo = constraint_todo(constraint, remedy)
     return f"{todo}. Or let the task switch off foreign keys: {grant}. {_EACH_START}" if grant else todo

@@ -52,7 +52,7 @@ class Walk:
     hooks: Hooks
     compare_spans: CompareSpans
     place: ComparisonPlace
-    row_bytes: int = 0
+    row_bytes: int
     _doubtful: list[pa.Table] = field(default_factory=list)
     _order: Order = Order.OTHER
 

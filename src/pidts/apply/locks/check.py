@@ -24,7 +24,7 @@ from pidts.apply.locks.already_applied import events_after_made, made_already, n
 from pidts.apply.locks.divergence import Divergence, compared, is_comparable, is_newer, joined, stored_by
 from pidts.apply.locks.early_removals import early_removals, lock_out_other_tasks, note_removals, removed_before
 from pidts.apply.locks.foreign_writes import foreign_events
-from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
+from pidts.apply.locks.held_changes import FindTransactions
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, read_key_rows, read_known_key_rows
 from pidts.apply.locks.partial_changes import partial_events, with_partial
@@ -55,36 +55,36 @@ class ComparisonSettings:
     task: str
     source: str
     policy: OnDivergence
-    seen_until: Lsn | None = None
+    seen_until: Lsn | None
     """The place in the log up to which the target may already have the changes; None if it has none of them."""
-    honours: bool = False
+    honours: bool
     """Whether the target may have locked rows, even if this run locks no more rows."""
-    limit: int = 1000
+    limit: int
     """How many rows of one table may be locked."""
-    find_transactions: FindTransactions = unknown_transactions
+    find_transactions: FindTransactions
     """Returns the GTID and the time of each held change's transaction."""
-    compares: Callable[[ChangeBatch], bool] = lambda _: True
+    compares: Callable[[ChangeBatch], bool]
     """Whether the rows of a batch are compared with the target's rows."""
-    may_share: Callable[[ChangeBatch], bool] = lambda _: False
+    may_share: Callable[[ChangeBatch], bool]
     """Whether other tables may have rows in a batch's target table."""
-    owners: Owners = field(default_factory=Owners)
+    owners: Owners
     """The zones that own rows; empty: every zone may write every row."""
-    writer: str = ""
+    writer: str
     """The zone in which the changes were made."""
-    seeks_rivals: bool = False
+    seeks_rivals: bool
     """Whether to look for other rows of the target that have unique values which the batch writes. True after the
     target has refused a row.
     """
 
-    expects: bool = False
+    expects: bool
     """Whether the target itself may compare rows while it writes them. This concerns tables without locked rows."""
 
-    inserts: bool = False
+    inserts: bool
     """Whether the target may be asked to refuse a new row if its key exists. Another program may have inserted the key
     after the task has read the rows.
     """
 
-    seeks_removals: bool = False
+    seeks_removals: bool
     """Whether other tasks, too, insert and delete rows of the target's tables. One of them may insert a row after this
     task has deleted it, or may have deleted a row before this task inserts it. So deletes that find no row are
     recorded, and these records are read.

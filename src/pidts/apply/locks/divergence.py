@@ -38,7 +38,7 @@ records the place in the log to which they belong (`pidts.apply.repair`). This r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -69,7 +69,7 @@ class Divergence:
     """For each of `keys`, its first event that found a row that differs from the source's row."""
     differs: Mask
     """For each of `keys`, the columns that differ; all columns if the source or the target has no row."""
-    foreign: Mapping[int, str] = field(default_factory=dict)
+    foreign: Mapping[int, str]
     """Keys that are set aside whatever row the target has, each with the reason: a zone has written a row that it does
     not own, or another row has a unique value that the key's row needs.
     """

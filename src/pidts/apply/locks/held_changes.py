@@ -79,8 +79,8 @@ def held_changes(
     held: Mask,
     ids: Mapping[int, str],
     known: KnownColumns | None,
-    altered: Collection[str] = (),
-    find_transactions: FindTransactions = unknown_transactions,
+    altered: Collection[str],
+    find_transactions: FindTransactions,
 ) -> list[HeldChanges]:
     """Returns the held events as texts, one for each key; `ids` has the keys' locks.
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence
-from pidts.apply.locks.held_changes import FindTransactions, held_changes, lock_ids, split, unknown_transactions
+from pidts.apply.locks.held_changes import FindTransactions, held_changes, lock_ids, split
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, joined_keys
 from pidts.apply.locks.known_locks import KnownLocks
@@ -53,7 +53,7 @@ class SetAside:
         source: str,
         tables: Collection[TableName],
         limit: int,
-        find_transactions: FindTransactions = unknown_transactions,
+        find_transactions: FindTransactions,
     ) -> None:
         self._find_transactions = find_transactions
         self._session, self._task, self._source, self._limit = session, task, source, limit

@@ -18,7 +18,7 @@ from pidts.reduce.key_numbers import Mask, chunkless, to_mask
 _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 
 
-def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None = None) -> Mask:
+def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None) -> Mask:
     """Returns whether each image equals the row of the same index, in the columns of `known`; NULL equals NULL."""
     same = np.ones(len(images), np.bool_)
     for place, column in enumerate(table.columns):

@@ -37,7 +37,7 @@ cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -77,9 +77,9 @@ class GuardedBatch:
 class _TargetVersions:
     kind: Numbers
     rank: Numbers
-    lsn: list[bytes | None] = field(default_factory=list)
+    lsn: list[bytes | None]
     """For each key, the Lsn of its tombstone, if this source has written it; otherwise None."""
-    removed: pa.Array | None = None
+    removed: pa.Array | None
     """For each key, the version of its tombstone; NULL if it has none."""
 
 

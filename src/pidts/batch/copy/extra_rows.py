@@ -42,7 +42,7 @@ class ExtraKeys:
     """The keys that the source does not have."""
     last_key: str
     """The last checked key; empty if there are no more keys."""
-    altered: bool = False
+    altered: bool
 
 
 def read_extra_rows(

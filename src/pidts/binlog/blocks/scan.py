@@ -62,7 +62,7 @@ class OrdinaryEvents:
     lists: Any
     """The tables of transactions, as indexes of `names`. Lines point to these numbers."""
     names: Sequence[TableName]
-    steps: int = 0
+    steps: int
     """How many of the transactions are steps of XA transactions."""
 
     @property

@@ -47,7 +47,7 @@ _MOST_PRESENCES = 1024
 class RoutedDecoder(decode.RowDecoder):
     """Decodes one slice, from its first byte to its last."""
 
-    def __init__(self, facts: decode.LogFacts, *, is_final: bool = False) -> None:
+    def __init__(self, facts: decode.LogFacts, *, is_final: bool) -> None:
         super().__init__(facts, is_final=is_final)
         self._state = np.zeros(r.STATE_SIZE, np.int64)
         self._call = Call()

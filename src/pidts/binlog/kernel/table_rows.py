@@ -36,7 +36,7 @@ class CompiledRows:
 
     __slots__ = ("memory", "plain", "table")
 
-    def __init__(self, table: Table, early_filter: EarlyFilter | None = None) -> None:
+    def __init__(self, table: Table, early_filter: EarlyFilter | None) -> None:
         self.table = table
         self.memory = Memory(table)
         if early_filter is not None:

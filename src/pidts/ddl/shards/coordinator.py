@@ -394,7 +394,7 @@ class ShardGroups:
                 self._moved.wait(seconds)
             return self._moves
 
-    def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
+    def is_shared(self, target: TableName, besides: Member | None) -> bool:
         """Whether members other than `besides` map to the target table, or have mapped to it."""
         with self._moved:
             return self._state(target).was_shared or any(one != besides for one, _ in self.known.of(target))

@@ -33,7 +33,7 @@ class Settlement:
     size: int
     held: Collection[TableName]
     limits: Limits
-    keeps: bool = False
+    keeps: bool
     """Whether requests may be kept, because batches carry only one zone's changes and no schema change follows."""
     settled: list[ChunkRequest] = field(default_factory=list)
     written: list[ChunkRequest] = field(default_factory=list)

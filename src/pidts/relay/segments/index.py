@@ -90,11 +90,11 @@ class Entries:
     """The first byte in the segment after the events of these entries."""
     gtids: tuple[tuple[str, int, int], ...]
     """Ranges of consecutive GTIDs: the text before the number, the first and the last number."""
-    has_steps: bool = False
+    has_steps: bool
     """Whether some entries are steps of XA transactions."""
-    decided: tuple[str, ...] = ()
+    decided: tuple[str, ...]
     """The names of the XA transactions that were undecided before these entries, and are not any more."""
-    undecided: tuple[PreparedXa[PreparedExtent], ...] = ()
+    undecided: tuple[PreparedXa[PreparedExtent], ...]
     """The XA transactions that these entries prepare, and that are undecided after them."""
 
 

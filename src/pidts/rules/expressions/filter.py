@@ -146,7 +146,7 @@ def _true(
 
 
 def columns_of_images(
-    batch: ChangeBatch, side: str, columns: Sequence[Column], of: KeptRows | None = None, times: pa.Array | None = None
+    batch: ChangeBatch, side: str, columns: Sequence[Column], of: KeptRows | None, times: pa.Array | None
 ) -> Rows:
     """Returns the columns of the images `before` or `after` by name.
 

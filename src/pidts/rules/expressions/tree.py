@@ -32,7 +32,7 @@ class ColumnRef:
     """A column, with its name as written."""
 
     name: str
-    qualifier: tuple[str, ...] = ()
+    qualifier: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

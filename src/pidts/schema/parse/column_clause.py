@@ -23,10 +23,10 @@ class ColumnClause:
     """The content of a column's clause: the column, its keys, its place among the columns, its expression."""
 
     column: Column
-    keys: tuple[AddKey, ...] = ()
-    after: str | None = None
-    first: bool = False
-    computed: GeneratedExpression | None = None
+    keys: tuple[AddKey, ...]
+    after: str | None
+    first: bool
+    computed: GeneratedExpression | None
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ def parse_key(cursor: TokenCursor) -> Action:
 
 
 def parse_key_body(
-    cursor: TokenCursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False, using: str = ""
+    cursor: TokenCursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False, using: str
 ) -> AddKey | AlterOption:
     """Parses columns and options after a key's name. A key over an expression becomes an action without columns.
 

@@ -32,12 +32,12 @@ class AlterWriter:
     """Renders the clauses for one table."""
 
     table: TableName
-    before: Table | None = None
-    after: Table | None = None
-    collations: Container[str] | None = None
-    computed: Container[str] = ()
+    before: Table | None
+    after: Table | None
+    collations: Container[str] | None
+    computed: Container[str]
     """Columns, in lower case, that the server computes itself."""
-    mariadb: bool = False
+    mariadb: bool
 
     def clause(self, action: alter.Action) -> str:
         """Returns an action as a clause; empty if the action would change nothing."""

@@ -63,7 +63,7 @@ def _size(kind: ColumnType) -> str:
     return "" if kind.length is None else f"({kind.length})"
 
 
-def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None = None) -> str:
+def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None) -> str:
     """Returns ` CHARACTER SET x COLLATE y`; leaves out a part that is not set, and a collation not in `collations`."""
     text = f" CHARACTER SET {charset}" if charset is not None else ""
     if charset == "binary" or collation == "default":

@@ -30,9 +30,9 @@ class HiveSession(IcebergSession):
         catalog: str,
         meta_schema: str,
         *,
-        refuses_unreal: bool = False,
-        keeps_changes: bool = False,
-        files: str = "",
+        refuses_unreal: bool,
+        keeps_changes: bool,
+        files: str,
     ) -> None:
         super().__init__(warehouse, catalog, meta_schema, refuses_unreal=refuses_unreal, files=files)
         self._journal = NotedJournal(self.run)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -88,9 +88,9 @@ class NewMetadata:
     location: str
     """The path of the new metadata file."""
     metadata: TableMetadata
-    retired: list[str] = field(default_factory=list)
+    retired: list[str]
     """Files that the table no longer needs."""
-    is_branched: bool = False
+    is_branched: bool
     """Whether the history of snapshots has branches: another program has committed to a branch, or has gone back to an
     earlier snapshot. Then a later snapshot may need a file that an earlier one did not need any more.
     """

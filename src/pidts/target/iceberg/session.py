@@ -30,9 +30,7 @@ _STORES_NULL = "Write pidts.zero-dates: null, and start again"
 class IcebergSession(CatalogConnection):
     """A session with a warehouse; made by `IcebergTarget.connect`."""
 
-    def __init__(
-        self, warehouse: str, catalog: str, meta_schema: str, *, refuses_unreal: bool = False, files: str = ""
-    ) -> None:
+    def __init__(self, warehouse: str, catalog: str, meta_schema: str, *, refuses_unreal: bool, files: str) -> None:
         super().__init__(warehouse, catalog, meta_schema, files)
         self.meta = IcebergMeta(self)
         self.tables = Catalog(self)

@@ -62,8 +62,8 @@ _COLUMNS = {
 class Numbers:
     """The last `id` and `tid` that a datacenter has given."""
 
-    id: int = 0
-    tid: int = 0
+    id: int
+    tid: int
 
 
 class Datacenter:

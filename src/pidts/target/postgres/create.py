@@ -144,9 +144,7 @@ def _caseless(table: Table, key: Key) -> list[KeyNote]:
     return [KeyNote(f"key {key.name}: {what}")]
 
 
-def finish_table(
-    table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str = "pidts_meta"
-) -> RenderedChange:
+def finish_table(table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str) -> RenderedChange:
     """Returns the statements for missing keys and counters after the rows are copied. It may be called at any time.
 
     `keys` says that keys were left out when the table was created. Building an index from all rows at once is several

@@ -12,7 +12,6 @@ from pidts.model import Table, TableName
 from pidts.model.type_map import TypeMap
 from pidts.reduce import NetChange
 from pidts.target.fit import gone
-from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.loader import Loader
@@ -23,7 +22,6 @@ from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import SchemaChanges, Writer
 from pidts.target.unreal_dates import note_unreal
 
-_NO_CHOICE = TypeMap()
 _STORES_NULL = "Write pidts.zero-dates: null, let the target's column be NULL, and start again"
 
 
@@ -34,9 +32,9 @@ class PostgresSession(PostgresConnection):
         self,
         connection: psycopg.Connection,
         *,
-        meta_schema: str = USUAL,
-        types: TypeMap = _NO_CHOICE,
-        changes: SchemaChanges | None = None,
+        meta_schema: str,
+        types: TypeMap,
+        changes: SchemaChanges | None,
     ) -> None:
         super().__init__(connection, meta_schema=meta_schema)
         self.meta = PostgresMeta(self)

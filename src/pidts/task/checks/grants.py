@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -53,7 +53,7 @@ class Grants:
     """The statement that creates the account. The operator fills in the password."""
     statements: tuple[tuple[str, str], ...]
     """Pairs of a reason and a statement."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     source: str = ""
     """The source's id, if the task has several sources."""
 
@@ -84,18 +84,18 @@ class Grants:
 class OtherAccounts:
     """The accounts to connect with instead of the task's own, and the host from which MySQL's accounts log in."""
 
-    sources: Mapping[str, SourceConfig] = field(default_factory=dict)
+    sources: Mapping[str, SourceConfig]
     """Connections by source id."""
-    target: Target | None = None
-    host: str = ""
+    target: Target | None
+    host: str
 
 
 def grants_of(
     parts: Sequence[TaskConfig],
     looks: OtherAccounts,
-    sides: Iterable[Side] = ("source", "target"),
+    sides: Iterable[Side],
     *,
-    cutover: bool = False,
+    cutover: bool,
 ) -> Iterator[Grants]:
     """Yields the statements for each server. `cutover` adds the privileges that only `pidts cutover` needs.
 

@@ -87,11 +87,11 @@ class _Group:
     mode: str
     resumed: frozenset[str]
     """The sources of these shards with which the task has begun."""
-    diverged: str = ""
+    diverged: str
     """A message about shards that the task already carries and that differ from their merged table."""
-    locks_rows: bool = False
+    locks_rows: bool
     """Whether the task locks rows that differ. Rows of merged tables cannot be locked."""
-    merges_now: bool = True
+    merges_now: bool
     """Whether a run would merge several shards at its start. Otherwise all but one of them join later, when the task
     reads in the log that they are created.
     """

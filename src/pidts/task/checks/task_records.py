@@ -83,7 +83,7 @@ class FeedingServer:
     """The tasks in the order in which they carry a change."""
     tables: Mapping[TableName, TableName]
     """For each table of `server`, the table at the end of the chain that gets its changes."""
-    zone: str = ""
+    zone: str
     """The zone of `server`; empty if it has none."""
 
 
@@ -96,15 +96,15 @@ class WritingTask:
     source: str
     origins: tuple[FeedingServer, ...]
     """The server that the task reads, and the servers whose changes other tasks carry to it."""
-    zone: str = ""
+    zone: str
     """The zone of the server that the task reads; empty if it has none."""
-    target_zone: str = ""
+    target_zone: str
     """The zone of the queried server, as the task's file names it; empty if the file does not name it."""
-    forwards: frozenset[str] = frozenset()
+    forwards: frozenset[str]
     """The other zones whose changes the task forwards."""
-    conflict: str = ""
+    conflict: str
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
-    merges: AllowList | None = None
+    merges: AllowList | None
     """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise. If an
     earlier version of PiDTS has recorded the note, it selects all tables until the task starts again.
     """

@@ -107,10 +107,10 @@ class _RecordChange(NamedTuple):
 def compare_channel(
     config: TaskConfig,
     *,
-    examples: int = 100,
-    takes: TakesTable | None = None,
-    callbacks: Callbacks | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    examples: int,
+    takes: TakesTable | None,
+    callbacks: Callbacks | None,
+    say: Callable[[str], None],
 ) -> Report:
     """Compares the tables that `takes` selects (None: all), and checks that no record's number is missing or wrong.
 

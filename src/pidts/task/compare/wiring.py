@@ -101,7 +101,7 @@ class Comparison:
     parts: tuple[OpenPart, ...]
     target: TargetSession
     takes: TakesTable
-    left: set[ShownTable] | None = None
+    left: set[ShownTable] | None
     known: dict[TableName, MergedTable] = field(default_factory=dict)
     """All compared target tables, as they were last read."""
 

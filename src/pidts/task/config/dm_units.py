@@ -34,12 +34,12 @@ _MOST = 10_000
 class SyncerSettings:
     """The settings for applying changes to the target."""
 
-    workers: int = 1
-    safe_mode: bool = False
-    safe_start: bool = True
+    workers: int
+    safe_mode: bool
+    safe_start: bool
     """Whether changes that the target may have had before the task's first start are written in safe mode."""
-    batch_rows: int = _LIMITS.row_events
-    batch_bytes: int = _LIMITS.bytes
+    batch_rows: int
+    batch_bytes: int
 
 
 def read_syncing(task: Section, instance: Section, instances: Sequence[Section]) -> SyncerSettings:

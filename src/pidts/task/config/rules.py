@@ -80,7 +80,7 @@ def read_rules(
     case_sensitive: bool,
     online: OnlineDdl | None,
     own_schema: str,
-    prints_moments: bool = False,
+    prints_moments: bool,
 ) -> tuple[Rules, tuple[RuleName, ...]]:
     """Reads all rules of one source, with their names.
 

@@ -35,7 +35,7 @@ IN_SERVICE = "PIDTS_IN_SERVICE"
 class OtherKey:
     """A key of DM that PiDTS does not use."""
 
-    as_is: tuple[object, ...] = ()
+    as_is: tuple[object, ...]
     """Values that ask for what PiDTS does anyway. They pass without a note; so do empty values (null, "", [], {})."""
     note: str = ""
     """The note about any other value, which passes."""

@@ -63,9 +63,9 @@ class SourceSpec:
     """A position, a GTID set, or None if the file gives neither. A checkpoint has priority over this place."""
     use_gtid: bool
     """Whether the replicator reconnects by GTID instead of by position."""
-    servers: tuple[SourceConfig, ...] = ()
+    servers: tuple[SourceConfig, ...]
     """The server of `from` and its standbys, in the file's order; empty if there are no standbys."""
-    failover_after: int = 3
+    failover_after: int
     """After this number of failed attempts to connect, the task looks for a standby."""
 
     @property
@@ -124,7 +124,7 @@ class TargetSpec:
     tls: Tls
     database: str
     """The database of PostgreSQL, or the datacenter; empty for MySQL, where each schema is a database."""
-    meta_schema: str = USUAL_META_SCHEMA
+    meta_schema: str
     """The schema of PiDTS's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
     """Variables that are set in each session with a MySQL target."""

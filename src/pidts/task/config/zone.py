@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ZoneSpec:
     """The keys about zones in a task file; all are empty if the file has none."""
 
-    name: str = ""
+    name: str
     """The zone of the source."""
     target: str = ""
     """The zone of the target."""

@@ -79,7 +79,7 @@ class Inventory:
     partitions: Sequence[Partitions]
     """The partitions that the target can have."""
     left: Sequence[UncarriedObject]
-    unseen: Sequence[HiddenObjects] = ()
+    unseen: Sequence[HiddenObjects]
     """Kinds of objects that may also be left behind, but are hidden from the accounts."""
 
 

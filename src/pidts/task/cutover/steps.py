@@ -71,7 +71,7 @@ class Checklist:
     """Kinds of objects that are hidden from the accounts, so the target may lack some of them, too."""
     irreversible: str = ""
     """The reason why no task can carry rows back after the switch; empty if a task can."""
-    record: Cutover | None = None
+    record: Cutover | None
 
     @property
     def is_done(self) -> bool:

@@ -55,7 +55,7 @@ class BlockedChange:
 
     lsn: Lsn
     statement: str
-    halt: Halt | None = None
+    halt: Halt | None
     """The reason why tables are blocked; None if the target records no halt."""
     command: DdlCommand | None = None
     journal: DdlJournal | None = None

@@ -284,7 +284,7 @@ def _begin_anew(config: TaskConfig) -> str:
     )
 
 
-def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
+def lost_range(config: TaskConfig, moved_at: float) -> str:
     """Returns a text about the lost changes (tables, positions, times); empty if the source still has them."""
     task, source_id = config.name, config.source.source_id
     with closing(config.target.server.connect()) as target:

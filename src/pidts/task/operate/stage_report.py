@@ -105,7 +105,7 @@ class StageMeasures:
     backlog_transactions: int | None = None
     """The number of transactions in the backlog; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
-    receiving: ReceiverMeasurements = field(default_factory=ReceiverMeasurements)
+    receiving: ReceiverMeasurements
     working: RunMeasures = field(default_factory=RunMeasures)
 
 
@@ -119,7 +119,7 @@ class ReportedStage:
     """Per second: the bytes of the source and the relay, the batches of the planner, the rows of the later stages."""
     lag_seconds: float | None = None
     """The part of the lag that arises in this stage."""
-    busy: float | None = None
+    busy: float | None
     """The share of time in which this stage works."""
     detail: str = ""
 
@@ -152,7 +152,7 @@ class StageReport:
     """The stages of one source in the order in which a change passes them."""
 
     stages: tuple[ReportedStage, ...]
-    slow: SlowStage | None = None
+    slow: SlowStage | None
     source: str = ""
     """The source's name in the task."""
 

@@ -175,7 +175,7 @@ def find_standby(
     servers: Sequence[SourceConfig],
     *,
     force: bool = False,
-    received_of: Callable[[TaskConfig], GtidSet | None] = received_gtids,
+    received_of: Callable[[TaskConfig], GtidSet | None],
 ) -> tuple[SourceConfig | None, list[str]]:
     """Returns the first server that can take over (None if no server can), and why each server before it cannot.
 

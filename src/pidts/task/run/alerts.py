@@ -73,7 +73,7 @@ _USUAL_TIMES = AlertTimes()
 @dataclass(frozen=True, slots=True)
 class _OpenAlert:
     condition: Condition
-    announced: bool = False
+    announced: bool
     over: bool = False
     absent_since: float | None = None
 

@@ -66,7 +66,7 @@ _FIRST_STATUS_SECONDS = 300.0
 """The time after its start that a replicator may need to write its first status, on a busy machine."""
 
 
-def replicator_config(config: TaskConfig, start: Position | str | AppliedPlace | None = None) -> ReplicatorConfig:
+def replicator_config(config: TaskConfig, start: Position | str | AppliedPlace | None) -> ReplicatorConfig:
     """Returns the configuration of a task's replicator; `start` is for an empty relay."""
     begin = config.source.start if start is None else start
     heartbeat = HeartbeatConfig(config.heartbeat, config.heartbeat_schema, config.name) if config.heartbeat else None

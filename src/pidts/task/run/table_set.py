@@ -163,7 +163,7 @@ class TableSet:
         target: TargetSession,
         reader: StructureReader,
         wanted: StartRequest,
-        other_parts: Sequence[TaskConfig] = (),
+        other_parts: Sequence[TaskConfig],
     ) -> None:
         self._config, self._source, self._target, self._reader = config, source, target, reader
         self._wanted, self._other_parts = wanted, other_parts

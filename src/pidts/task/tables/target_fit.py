@@ -158,7 +158,7 @@ def fits_of(
     *,
     copies: bool,
     may_have_rows: Callable[[TableName], bool] = lambda _: False,
-    other_shards: Iterable[Shard] = (),
+    other_shards: Iterable[Shard],
 ) -> list[TableFit]:
     """Returns the fit of each of these tables, which may share target tables with one another."""
     tables = list(tables)

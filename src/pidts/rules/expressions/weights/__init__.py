@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
 
@@ -110,7 +110,7 @@ class Weights:
     counts: Numbers
     starts: Numbers
     weights: Numbers
-    contractions: dict[str, bytes] = field(default_factory=dict)
+    contractions: dict[str, bytes]
 
     def keys(self, values: pa.StringArray) -> pa.BinaryArray:
         """Returns bytes that compare as the collation compares the texts, apart from trailing spaces."""

@@ -93,7 +93,7 @@ class EventWriter:
         shape: Callable[[TableName], MyTable | None],
         fingerprint: Callable[[TableName], str | None],
         *,
-        is_off: bool = False,
+        is_off: bool,
     ) -> None:
         """`shape` reads a table's structure from the server each time, and `fingerprint` a text that changes with it.
 
