@@ -11,14 +11,14 @@ from pymysql.constants import CLIENT
 from pidts.login import Tls
 from pidts.login.link import Link
 from pidts.login.plugins import PLUGINS
-from pidts.target.meta_schema import USUAL
+from pidts.target.mysql.connection import SessionSettings
 from pidts.target.mysql.driver import force_close, wait_without_end, watch
 from pidts.target.mysql.errors import translate_connect
 from pidts.target.mysql.session import MySqlSession
 
 
 @dataclass(frozen=True, slots=True)
-class MySqlTarget:
+class MySqlTarget(SessionSettings):
     """The configuration of a MySQL, MariaDB or TiDB target: where to connect, and as whom."""
 
     host: str
@@ -27,20 +27,6 @@ class MySqlTarget:
     password: str = field(default="", repr=False)
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
-    meta_schema: str = USUAL
-    """The schema of PiDTS's own tables."""
-    variables: tuple[tuple[str, str], ...] = ()
-    """Session variables of the task, set after the variables that PiDTS sets itself."""
-    max_packet: int = 0
-    """The largest size of a statement in bytes; 0: the server's limit."""
-    zone: str = ""
-    """The zone whose changes the task writes to this target; empty if the task is not between zones."""
-    forwards: tuple[str, ...] = ()
-    """The other zones whose changes the task forwards."""
-    locks_gaps: bool = False
-    """Whether sessions lock gaps: if a transaction has found no row with a key, no other session can insert this
-    key.
-    """
 
     piece_rows: ClassVar[int] = 2_500
     buffers_rows: ClassVar[bool] = False
@@ -72,15 +58,7 @@ class MySqlTarget:
         try:
             wait_without_end(connection)
             watch(connection)
-            return MySqlSession(
-                connection,
-                meta_schema=self.meta_schema,
-                variables=self.variables,
-                max_packet=self.max_packet,
-                zone=self.zone,
-                forwards=self.forwards,
-                locks_gaps=self.locks_gaps,
-            )
+            return MySqlSession(connection, self)
         except BaseException:
             force_close(connection)
             raise

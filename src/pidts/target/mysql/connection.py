@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -50,34 +50,42 @@ _SETTINGS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """The settings of a session, apart from the login."""
+
+    meta_schema: str = USUAL
+    """The schema of PiDTS's own tables."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Session variables of the task, set after the variables that PiDTS sets itself."""
+    max_packet: int = 0
+    """The largest size of a statement in bytes; 0: the server's limit."""
+    zone: str = ""
+    """The zone whose changes the task writes to this target; empty if the task is not between zones."""
+    forwards: tuple[str, ...] = ()
+    """The other zones whose changes the task forwards."""
+    locks_gaps: bool = False
+    """Whether sessions lock gaps: if a transaction has found no row with a key, no other session can insert this
+    key.
+    """
+
+
 class MySqlConnection:
     """A connection, its settings and its transaction.
 
     `MySqlSession` extends it to read and write rows. Its records and its schema use the same connection.
     """
 
-    def __init__(
-        self,
-        connection: Connection[Any],
-        *,
-        meta_schema: str = USUAL,
-        variables: Iterable[tuple[str, str]] = (),
-        max_packet: int = 0,
-        zone: str = "",
-        forwards: Iterable[str] = (),
-        locks_gaps: bool = False,
-    ) -> None:
-        self.driver, self.zone = connection, zone
-        self.forwards = tuple(forwards)
-        """The other zones whose changes the task forwards."""
-        self._origin = zone
-        self.meta_schema, self.named = meta_schema, in_schema(meta_schema, "`")
+    def __init__(self, connection: Connection[Any], settings: SessionSettings) -> None:
+        self.driver, self.zone, self.forwards = connection, settings.zone, settings.forwards
+        self._origin = settings.zone
+        self.meta_schema, self.named = settings.meta_schema, in_schema(settings.meta_schema, "`")
         self.pipeline = StatementPipeline(connection)
         for sql in _SETTINGS:
             self.run(sql, ())
         self.server = self._asked_server()
-        self.locks_gaps = locks_gaps
-        if locks_gaps:
+        self.locks_gaps = settings.locks_gaps
+        if settings.locks_gaps:
             if self.server.tidb:
                 raise ConfigError(
                     "not-supported",
@@ -89,9 +97,9 @@ class MySqlConnection:
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
             self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # otherwise a long key list scans the table
-        self._set(variables)
-        if max_packet:
-            self.server = replace(self.server, max_packet=min(max_packet, self.server.max_packet))
+        self._set(settings.variables)
+        if settings.max_packet:
+            self.server = replace(self.server, max_packet=min(settings.max_packet, self.server.max_packet))
         if self.server.tidb:
             self.run(
                 "SET SESSION tidb_txn_mode = 'pessimistic'", ()

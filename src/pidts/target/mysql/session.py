@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +11,7 @@ from pymysql.connections import Connection
 from pidts.binlog.machine_code import compiled
 from pidts.model import Column, Table, TableName
 from pidts.reduce import NetChange
-from pidts.target.meta_schema import USUAL
-from pidts.target.mysql.connection import MySqlConnection
+from pidts.target.mysql.connection import MySqlConnection, SessionSettings
 from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.loader import Loader
 from pidts.target.mysql.marked_statement import run_marked
@@ -28,26 +27,8 @@ from pidts.target.mysql.writer import Writer
 class MySqlSession(MySqlConnection):
     """A session with MySQL, MariaDB or TiDB; made by `MySqlTarget.connect`."""
 
-    def __init__(
-        self,
-        connection: Connection[Any],
-        *,
-        meta_schema: str = USUAL,
-        variables: Iterable[tuple[str, str]] = (),
-        max_packet: int = 0,
-        zone: str = "",
-        forwards: Iterable[str] = (),
-        locks_gaps: bool = False,
-    ) -> None:
-        super().__init__(
-            connection,
-            meta_schema=meta_schema,
-            variables=variables,
-            max_packet=max_packet,
-            zone=zone,
-            forwards=forwards,
-            locks_gaps=locks_gaps,
-        )
+    def __init__(self, connection: Connection[Any], settings: SessionSettings) -> None:
+        super().__init__(connection, settings)
         self.meta = MySqlMeta(self)
         self.schema = MySqlSchema(self)
         self._prepared = PreparedTables(self.server, self.schema.shape)
@@ -58,7 +39,7 @@ class MySqlSession(MySqlConnection):
                 name, InformationSchema(self.rows, tidb=self.server.tidb).table(name), self.server.dialect
             ),
             self.schema.fingerprint,
-            is_off=bool(zone) or locks_gaps,
+            is_off=bool(settings.zone) or settings.locks_gaps,
         )
         self._writer = Writer(self.server, self._prepared, self.pipeline, self.warnings, self._events, self._read_near)
         self._other_types: set[TableName] = set()
