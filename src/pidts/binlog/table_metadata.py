@@ -14,7 +14,7 @@ from pidts.binlog.values.temporal import UNKNOWN_DIGITS
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.errors import DecodeError, Halted
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.types import UNKNOWN_CHARSET, ColumnType, Kind
+from pidts.model.types import BLOBS, TEXTS, UNKNOWN_CHARSET, ColumnType, Kind
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
 _PRIMARY_KEY, _PRIMARY_KEY_PREFIX, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSET, _VECTOR = 8, 9, 10, 11, 13
@@ -52,9 +52,7 @@ _BLOBS = frozenset(
 _VARYING = frozenset({WireType.VARCHAR, WireType.VAR_STRING, WireType.VARCHAR_COMPRESSED})
 _CHARACTER = _BLOBS | _VARYING | {WireType.STRING}
 _OLD_TIMES = frozenset({WireType.TIME, WireType.DATETIME, WireType.TIMESTAMP})
-_TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
-_BYTES = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
-_AS_TEXT = {**dict(zip(_BYTES, _TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Kind.VARBINARY: Kind.VARCHAR}
+_AS_TEXT = {**dict(zip(BLOBS, TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Kind.VARBINARY: Kind.VARCHAR}
 
 
 @dataclass(slots=True)
@@ -240,13 +238,13 @@ def _character(wire: Wire, collation: int) -> ColumnType:
         )
     as_text = charset != "binary"
     if wire.type in _BLOBS:
-        if not 1 <= wire.size <= len(_TEXTS):
+        if not 1 <= wire.size <= len(TEXTS):
             raise DecodeError(
                 "unknown-type",
                 f"a table map has a column {wire}, which is not known",
                 todo="Leave the table out, and report the type",
             )
-        return ColumnType((_TEXTS if as_text else _BYTES)[wire.size - 1], charset=charset if as_text else None)
+        return ColumnType((TEXTS if as_text else BLOBS)[wire.size - 1], charset=charset if as_text else None)
     kinds = (Kind.CHAR, Kind.BINARY) if wire.type is WireType.STRING else (Kind.VARCHAR, Kind.VARBINARY)
     # The size of a compressed column includes the byte that says how a value is compressed.
     size = wire.size - (wire.type is WireType.VARCHAR_COMPRESSED)

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from pidts.model.errors import ConfigError, Halted, Where
 from pidts.model.table import Column, Table
-from pidts.model.types import ColumnType, Kind
+from pidts.model.types import DATED, ColumnType, Kind
 
 _INTEGERS = ("smallint", "integer", "bigint", "numeric(20)")
 _TEXT = ("text",)
@@ -31,7 +31,6 @@ _ALLOWED = {
     Kind.CHAR: _TEXT,
     Kind.VARCHAR: _TEXT,
 }
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _TYPE = re.compile(r"(?P<before>unsigned +)?(?P<kind>[a-z]+)(?:\((?P<length>\d+)\))?(?P<behind> +unsigned)?", re.ASCII)
 _WITH_DIGITS = frozenset({"interval", "time"})
 
@@ -122,7 +121,7 @@ class TypeMap:
     def _type(self, table: Table, column: Column) -> ColumnType:
         found = [choice for choice in self.choices if choice.concerns(table, column)]
         kind = column.type
-        if self.refuses_unreal and kind.kind in _DATED:
+        if self.refuses_unreal and kind.kind in DATED:
             kind = replace(kind, refuses_unreal=True)
         if not found:
             return kind

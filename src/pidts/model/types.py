@@ -59,15 +59,24 @@ LOB_BYTES = {
     Kind.LONGBLOB: 2**32 - 1,
 }
 """How many bytes a value of each type may have."""
+TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
+BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
+INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
+INTEGERS = tuple(INTEGER_BITS)
+"""The types of whole numbers, the smallest first, as in `TEXTS` and `BLOBS`."""
+FRACTIONS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+"""The types whose values have a day."""
+WITH_FSP = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+"""The types whose values may have fractional seconds."""
+LABELED = frozenset({Kind.ENUM, Kind.SET})
+IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
+"""The types that only MariaDB has."""
 UNKNOWN_CHARSET = "unknown"
 """Stands for the charset of a text column that inherits it from a database with an unknown charset."""
 _INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
-_TEXTUAL = frozenset(
-    {Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.ENUM, Kind.SET}
-)
-_BYTES = frozenset(
-    {Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB, Kind.GEOMETRY, Kind.VECTOR}
-)
+_TEXTUAL = frozenset({Kind.CHAR, Kind.VARCHAR, *TEXTS, *LABELED})
+_BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, *BLOBS, Kind.GEOMETRY, Kind.VECTOR})
 _FIXED_ARROW: dict[Kind, pa.DataType] = {
     Kind.FLOAT: pa.float32(),
     Kind.DOUBLE: pa.float64(),

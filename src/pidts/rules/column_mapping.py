@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, ColumnType, ConfigError, Halted, Kind, Table, TableName, Where
+from pidts.model.types import TEXTS
 from pidts.rules.patterns import check, matches
 
 PREFIX, SUFFIX, PARTITION_ID = "add prefix", "add suffix", "partition id"
@@ -39,7 +40,7 @@ _BITS = (4, 7, 8)
 _DIGITS = 19
 """How many digits an integer of 63 bits may have."""
 
-_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, *TEXTS})
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR})
 _LONGEST_CHAR = 255
 

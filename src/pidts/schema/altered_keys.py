@@ -15,7 +15,7 @@ from typing import TypeVar
 from pidts.model.advice import REJOIN
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, Table
-from pidts.model.types import LOB_BYTES, ColumnType, Kind
+from pidts.model.types import LABELED, LOB_BYTES, ColumnType, Kind
 from pidts.schema.actions import Action, AddKey, ConvertCharset, DropConstraint, DropKey, RenameKey, RenameTo
 from pidts.schema.charset_rules import shown_length
 from pidts.schema.charsets import bytes_per_character
@@ -27,7 +27,6 @@ _A = TypeVar("_A")
 _DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
 """The types of columns of which a key may contain only a prefix."""
 _IN_PARTS = _DIVISIBLE | {Kind.GEOMETRY}
-_LABELED = frozenset({Kind.ENUM, Kind.SET})
 _FIXED = {
     Kind.TINYINT: 1,
     Kind.SMALLINT: 2,
@@ -285,7 +284,7 @@ def _prefix_after(column: KeptColumn, prefix: int | None, dialect: Dialect) -> i
     before, after = column.before.type, column.after.type
     if column.before == column.after:
         return prefix
-    if before.kind in _LABELED and not column.is_new and not dialect.mariadb:
+    if before.kind in LABELED and not column.is_new and not dialect.mariadb:
         # MySQL treats ENUM and SET as texts of their labels' length, so the key contains a prefix of them.
         size = bytes_in_key(before) or 0
         if after.kind in _DIVISIBLE and size != shown_length(before) * _width(before):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pidts.model.advice import REPLACE, SKIP
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Table
-from pidts.model.types import LOB_BYTES, ColumnType, Kind
+from pidts.model.types import LOB_BYTES, TEXTS, ColumnType, Kind
 from pidts.schema.charsets import bytes_per_character, charset_name, charset_of, collation_name
 from pidts.schema.dialect import Dialect
 from pidts.schema.labels import decoded_labels
@@ -23,7 +23,6 @@ from pidts.schema.stored_default import stored_default
 Charset = tuple[str, str]
 """A charset, and one of its collations."""
 
-_TEXTS = ((Kind.TINYTEXT, 2**8 - 1), (Kind.TEXT, 2**16 - 1), (Kind.MEDIUMTEXT, 2**24 - 1), (Kind.LONGTEXT, 2**32 - 1))
 _BYTES = {
     Kind.CHAR: Kind.BINARY,
     Kind.VARCHAR: Kind.VARBINARY,
@@ -96,7 +95,7 @@ def _sized(kind: ColumnType, dialect: Dialect) -> ColumnType:
 
 
 def _text_for(size: int, *, as_bytes: bool) -> Kind:
-    text = next((name for name, most in _TEXTS if size <= most), Kind.LONGTEXT)
+    text = next((name for name in TEXTS if size <= LOB_BYTES[name]), Kind.LONGTEXT)
     return _BYTES[text] if as_bytes else text
 
 
@@ -139,7 +138,7 @@ def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
     kind = column.type
     if not kind.is_text or kind.charset in (None, "binary"):
         return column
-    most = dict(_TEXTS).get(kind.kind)
+    most = LOB_BYTES[kind.kind] if kind.kind in TEXTS else None
     charset, collation = table
     default = parse_default(column.default)
     if charset != kind.charset and isinstance(default, BytesLiteral) and not default.value.isascii():

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from pidts.model.table import Column
-from pidts.model.types import Kind
+from pidts.model.types import BLOBS, FRACTIONS, TEXTS, Kind
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme
 from pidts.schema.parse.token_cursor import TokenCursor
@@ -23,20 +23,7 @@ _ZEROS = {
     Kind.TIMESTAMP: "'0000-00-00 00:00:00'",
     Kind.YEAR: "0000",
 }
-_NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
-_WITHOUT_DEFAULT = frozenset(
-    {
-        Kind.TINYTEXT,
-        Kind.TEXT,
-        Kind.MEDIUMTEXT,
-        Kind.LONGTEXT,
-        Kind.TINYBLOB,
-        Kind.BLOB,
-        Kind.MEDIUMBLOB,
-        Kind.LONGBLOB,
-        Kind.GEOMETRY,
-    }
-)
+_WITHOUT_DEFAULT = frozenset({*TEXTS, *BLOBS, Kind.GEOMETRY})
 ZERO = "'0000-00-00 00:00:00'"
 
 
@@ -143,7 +130,7 @@ def _zero(column: Column) -> str | None:
     kind = column.type
     if kind.kind in _WITHOUT_DEFAULT:
         return None
-    if kind.is_integer or kind.kind in _NUMBERS:
+    if kind.is_integer or kind.kind in FRACTIONS:
         return "0"
     if kind.kind is Kind.BIT:
         return "b'0'"

@@ -37,7 +37,7 @@ from types import MappingProxyType
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model.table import Column, Table, TableName
-from pidts.model.types import LOB_BYTES, ColumnType, Kind
+from pidts.model.types import FRACTIONS, INTEGERS, LOB_BYTES, ColumnType, Kind
 from pidts.schema.charset_rules import closed
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.parse.key_clause import PRIMARY
@@ -77,9 +77,7 @@ _ACTIONS: dict[type, tuple[str, ...]] = {
 _MANNER = "manner"
 _Definition = alter.ModifyColumn | alter.ChangeColumn
 _SMALLER, _LESS_PRECISE, _OTHER = "value range decrease", "precision decrease", "modify column"
-_INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
 _FIXED, _VARYING = frozenset({Kind.CHAR, Kind.BINARY}), frozenset({Kind.VARCHAR, Kind.VARBINARY})
-_NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 
@@ -267,7 +265,7 @@ def _unique_alone(table: Table, column: Column) -> bool:
 def _same_default(before: Column, after: Column) -> bool:
     """Whether two defaults have the same value: as numbers, `'0'`, `0` and `'0.00'` are equal."""
     texts = [text[1:-1] if text and text.startswith("'") else text for text in (before.default, after.default)]
-    if None not in texts and (after.type.is_integer or after.type.kind in _NUMBERS):
+    if None not in texts and (after.type.is_integer or after.type.kind in FRACTIONS):
         try:
             return Decimal(texts[0] or "") == Decimal(texts[1] or "")
         except InvalidOperation:
@@ -293,8 +291,8 @@ def _of_values(old: ColumnType, new: ColumnType) -> str | None:
         return _OTHER
     if _holds_characters(old.kind) and _holds_characters(new.kind):
         return _OTHER if _size(new) < _size(old) else None
-    if old.kind in _INTEGERS and new.kind in _INTEGERS:
-        shrinks = _INTEGERS.index(new.kind) < _INTEGERS.index(old.kind) or new.unsigned != old.unsigned
+    if old.kind in INTEGERS and new.kind in INTEGERS:
+        shrinks = INTEGERS.index(new.kind) < INTEGERS.index(old.kind) or new.unsigned != old.unsigned
         return _SMALLER if shrinks else None
     return _OTHER
 
@@ -311,7 +309,7 @@ def _of_same(old: ColumnType, new: ColumnType) -> str | None:
         return _LESS_PRECISE if differs else None
     if kind in (Kind.ENUM, Kind.SET):
         return None if new.labels[: len(old.labels)] == old.labels else _SMALLER
-    if kind in _INTEGERS:
+    if kind in INTEGERS:
         return _LESS_PRECISE if differs else None
     if kind in _FIXED:
         return _LESS_PRECISE if kind is Kind.BINARY and new.length != old.length else None

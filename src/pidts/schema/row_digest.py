@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from pidts.model import Column, Kind, Table
+from pidts.model.types import BLOBS, IDENTIFIERS
 from pidts.schema.render.definitions import quote, quote_table
 
 UNKNOWN = 10**40
@@ -25,9 +26,9 @@ _CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1", "ucs2", 
 """Charsets whose conversion to UTF-8 loses nothing. With other charsets, two texts could both become a question
 mark.
 """
-_BLOBS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
+_BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, *BLOBS})
 _SHOWN = frozenset({Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
-_HASHED = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
+_HASHED = IDENTIFIERS | {Kind.JSON}
 _SHORT_YEAR = 2
 _DIGITS = 15
 
@@ -65,7 +66,7 @@ def _text(column: Column, *, floats: bool) -> str | None:
         return f"{name} + 0e0" if floats else None
     if kind.kind in _HASHED:
         return f"SHA2(CAST({name} AS CHAR CHARACTER SET utf8mb4), 256)"
-    if kind.kind in _BLOBS:
+    if kind.kind in _BYTES:
         return f"SHA2({name}, 256)"
     if kind.is_text and (kind.charset or "utf8mb4") in _CHARSETS:
         return f"SHA2(CONVERT({name} USING utf8mb4), 256)"

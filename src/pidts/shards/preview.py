@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pidts.model import Arrival, ColumnType, CommandKind, Kind, Member
-from pidts.model.types import LOB_BYTES
+from pidts.model.types import INTEGER_BITS, LOB_BYTES
 from pidts.shards.decide import RunDecision, ShardGroup, decide
 from pidts.shards.structures import for_each_structure, misfitting, order_of
 
-_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
 _EXACT_IN_DOUBLE = 53
 _WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
 """How many bytes a character has at most, for each character set."""
@@ -79,11 +78,11 @@ def _takes_number(there: ColumnType, here: ColumnType) -> bool:
         room, places = _digits(there)
         return digits <= room and scale <= places
     is_exact = there.kind is Kind.DOUBLE and there.precision is None
-    return is_exact and here.is_integer and _BITS[here.kind] <= _EXACT_IN_DOUBLE
+    return is_exact and here.is_integer and INTEGER_BITS[here.kind] <= _EXACT_IN_DOUBLE
 
 
 def _range(kind: ColumnType) -> tuple[int, int]:
-    bits = _BITS[kind.kind]
+    bits = INTEGER_BITS[kind.kind]
     return (0, 2**bits - 1) if kind.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 

@@ -12,15 +12,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from pidts.model import Column, ColumnType, Key, Kind, Table
+from pidts.model.types import BLOBS, INTEGERS, TEXTS, WITH_FSP
 
-_INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
-_TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
-_BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
 """Types whose values a column of a larger size stores unchanged. BINARY is not one of them: a longer BINARY pads a
 value with zeros.
 """
-_FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _CONSTANT = re.compile(
     r"""[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|0x[0-9a-f]+|0b[01]+|null|true|false
     |([bxn]|_\w+\s*)?'([^'\\]|''|\\.)*'|"([^"\\]|""|\\.)*\"""",
@@ -297,7 +294,7 @@ def _wider(one: ColumnType, other: ColumnType) -> ColumnType | None:
     mine, theirs = _plain(one), _plain(other)
     if mine == theirs:
         return one
-    for family in (_INTEGERS, _TEXTS, _BLOBS):
+    for family in (INTEGERS, TEXTS, BLOBS):
         if one.kind in family and other.kind in family:
             if _apart(mine, theirs):
                 return None
@@ -311,7 +308,7 @@ def _larger(one: ColumnType, other: ColumnType) -> ColumnType | None:
     kind = one.kind
     if kind in _SIZED:
         return max(one, other, key=lambda type_: type_.length or 1)
-    if kind in _FRACTIONS:
+    if kind in WITH_FSP:
         return max(one, other, key=lambda type_: type_.fsp)
     if kind is Kind.DECIMAL:
         scale = max(one.scale or 0, other.scale or 0)
@@ -373,7 +370,7 @@ def _identity(table: Table) -> tuple[str, ...]:
 
 
 def _plain(kind: ColumnType) -> ColumnType:
-    if kind.kind in _INTEGERS:
+    if kind.kind in INTEGERS:
         return replace(kind, length=1 if kind.kind is Kind.TINYINT and kind.length == 1 else None)
     if kind.kind is Kind.JSON:
         return ColumnType(Kind.JSON)

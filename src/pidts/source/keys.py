@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where, calendar
+from pidts.model.types import LABELED
 from pidts.source.structures import quoted
 from pidts.text_rows.values import expression
 
@@ -25,7 +26,6 @@ _PLAIN_TEXT = {
     Kind.INET4: re.compile(r"[0-9.]{7,15}"),
     Kind.INET6: re.compile(r"[0-9a-fA-F:.]{2,45}"),
 }
-_LABELLED = frozenset({Kind.ENUM, Kind.SET})
 
 
 def last_key(rows: pa.Table, table: Table) -> list[Any] | None:
@@ -50,13 +50,13 @@ def key_table(table: Table) -> Table:
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)
-    asked = (replace(column, type=number) if column.type.kind in _LABELLED else column for column in columns)
+    asked = (replace(column, type=number) if column.type.kind in LABELED else column for column in columns)
     return replace(table, columns=tuple(asked))
 
 
 def key_expression(column: Column) -> str:
     """Returns the expression to select for a column of `key_table`."""
-    if column.type.kind in _LABELLED:
+    if column.type.kind in LABELED:
         return f"CAST({quoted(column.name)} AS UNSIGNED)"
     return expression(quoted(column.name), column.type)
 
@@ -141,7 +141,7 @@ def literal(value: Any, column: Column, table: Table) -> str:
         return f"{float(value)!r}" if "e" in repr(float(value)) else f"{float(value)!r}e0"
     if kind.kind in _TIMES:
         return f"'{value}'"
-    if kind.kind in _LABELLED and not isinstance(value, str):
+    if kind.kind in LABELED and not isinstance(value, str):
         return str(int(value))
     if kind.kind is Kind.ENUM:
         # Rows are sorted by the labels' numbers, so keys are compared as numbers. An empty text that is not a label is

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, ValuesGenerated, Where
 from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.model.errors import named
+from pidts.model.types import BLOBS, INTEGERS, TEXTS, WITH_FSP
 from pidts.schema import (
     Action,
     AddKey,
@@ -23,13 +24,12 @@ from pidts.schema.kept_names import kept_names
 from pidts.schema.literals import CurrentTime, Expression, Number, TextLiteral, parse_default
 from pidts.schema.stored_default import has_bytes_of_session, stored_default
 
-_TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATING = frozenset({Kind.FLOAT, Kind.DOUBLE})
 _OFFSET = re.compile(r"[+-]\d\d?:\d\d$")
 _GROWING = (
-    (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT),
-    (Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT),
-    (Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB),
+    INTEGERS,
+    (Kind.VARCHAR, *TEXTS),
+    (Kind.VARBINARY, *BLOBS),
 )
 """Lists of column types. In each list, a type can store every value of the types before it unchanged."""
 
@@ -126,7 +126,7 @@ def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
     if stored_default(column.default, column.type) is not None:
         return True
     is_place = column.type.labels and isinstance(parsed, Number)
-    is_shifted = isinstance(parsed, TextLiteral) and column.type.kind in _TIMES and _OFFSET.search(parsed.value)
+    is_shifted = isinstance(parsed, TextLiteral) and column.type.kind in WITH_FSP and _OFFSET.search(parsed.value)
     if is_place or is_shifted:  # MySQL 5.6 and 9.7 store different values for such a default
         return False
     return alike and not has_bytes_of_session(column.default, column.type)
@@ -167,7 +167,7 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
     values on source and target.
     """
     kept = difference(statement, before, after).kept
-    return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]
+    return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in WITH_FSP]
 
 
 def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from pidts.apply.checkpoint import fenced
 from pidts.apply.port import TargetSession
 from pidts.model import Column, ColumnType, DdlCommand, Kind, RowLock, Table, TableName
+from pidts.model.types import BLOBS, LABELED, TEXTS, WITH_FSP
 from pidts.schema import (
     AddColumn,
     AlterTable,
@@ -47,11 +48,7 @@ Values = Mapping[str, pa.Scalar]
 
 _AT_ONCE = 1000
 """How many locks are in memory at a time."""
-_TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
-_BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _WITH_LENGTH = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY})
-_WITH_FRACTION = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
-_WITH_LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 
 def obstacle(
@@ -139,7 +136,7 @@ def is_wider(old: ColumnType, new: ColumnType) -> bool:
         return False
     if old.kind is Kind.FLOAT and new.kind is Kind.DOUBLE:
         return old.precision is new.precision is None
-    for kinds in (_TEXTS, _BLOBS):
+    for kinds in (TEXTS, BLOBS):
         if {old.kind, new.kind} <= {*kinds}:
             return kinds.index(old.kind) <= kinds.index(new.kind)
     if old.kind is not new.kind:
@@ -149,9 +146,9 @@ def is_wider(old: ColumnType, new: ColumnType) -> bool:
         return more >= 0 and (new.precision or 10) - (old.precision or 10) >= more
     if old.kind in _WITH_LENGTH:
         return (old.length or 1) <= (new.length or 1)
-    if old.kind in _WITH_FRACTION:
+    if old.kind in WITH_FSP:
         return old.fsp <= new.fsp
-    if old.kind in _WITH_LABELS:
+    if old.kind in LABELED:
         return new.labels[: len(old.labels)] == old.labels
     return False
 

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from pidts.apply.rows.version_column import only_real
 from pidts.model import Column, Kind, Table, image_column
+from pidts.model.types import DATED
 from pidts.reduce.key_numbers import Mask, chunkless, to_mask
 
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _ADDRESSES = frozenset({Kind.INET4, Kind.INET6})
 _SHORT_YEAR = 2
 _LEAST_INTEGER, _GREATEST_INTEGER = -(2**63), 2**64 - 1
@@ -75,7 +75,7 @@ def _same_in_form(column: Column, image: pa.Array, found: pa.Array, stored: RowS
     there = stored.column(column.name) or column
     if there.generated:
         return np.ones(len(image), np.bool_)
-    if column.type.kind in _DATED:
+    if column.type.kind in DATED:
         if stored.unreal_dates:
             return np.zeros(len(image), np.bool_)
         real = only_real(image)

@@ -8,14 +8,13 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, Kind
 from pidts.model.calendar import FIRST_REAL_DAY, FIRST_REAL_MICROSECOND
+from pidts.model.types import DATED
 from pidts.reduce.key_numbers import Numbers
-
-_MOMENTS = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
 
 
 def can_be_version(column: Column) -> bool:
     """Whether every target stores the column's values exactly, and compares them in the same way."""
-    return column.type.is_integer or column.type.kind in (Kind.DECIMAL, *_MOMENTS)
+    return column.type.is_integer or column.type.kind in (Kind.DECIMAL, *DATED)
 
 
 def ranks(values: pa.Array) -> Numbers:

@@ -21,12 +21,11 @@ from pidts.apply import TargetSession
 from pidts.apply.rows.target_rows import narrowed
 from pidts.apply.uncopied_keys import packed, unpacked
 from pidts.copy import read_keys
-from pidts.model import Kind, Position, Table
+from pidts.model import Position, Table
+from pidts.model.types import LABELED
 from pidts.plan.copy.state import KeyValues
 from pidts.reduce.key_numbers import Mask, chunkless, key_numbers, merged
 from pidts.source import SourceConfig
-
-_LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def read_extra_rows(
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
     # The server sorts ENUM and SET by number but compares them as text, so such keys are read all at once.
-    at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
+    at_once = any(table.column(name).type.kind in LABELED for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
     for name, value in own.items():  # the collation may ignore case: then there are also rows of other tables

@@ -8,14 +8,12 @@ from pidts.binlog.values import decimals, identifiers, json, labels, numbers, st
 from pidts.binlog.values.image import Build, MakeReader, mismatch
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.table import Column, Table, TableName
-from pidts.model.types import Kind
+from pidts.model.types import IDENTIFIERS, LABELED, Kind
 
 _NUMBERS = frozenset(
     {Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR}
 )
 _TEMPORALS = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
-_LABELS = frozenset({Kind.ENUM, Kind.SET})
-_IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 
 
 def reader(table: TableName, column: Column, wire: Wire) -> MakeReader:
@@ -34,9 +32,9 @@ def _reader(column: Column, wire: Wire) -> MakeReader | None:
         return decimals.reader(column.type, wire)
     if kind in _TEMPORALS:
         return temporal.reader(column.type, wire)
-    if kind in _LABELS:
+    if kind in LABELED:
         return labels.reader(column.type, wire)
-    if kind in _IDENTIFIERS:
+    if kind in IDENTIFIERS:
         return identifiers.reader(column.type, wire)
     if kind is Kind.JSON and wire.type is WireType.JSON and wire.size in {1, 2, 3, 4}:
         return strings.converted(wire.size, lambda document: json.text(document).encode())
@@ -60,7 +58,7 @@ def _builder(table: TableName, column: Column) -> Build:
         return partial(temporal.build_datetime, arrow)
     if kind in _TEMPORALS:
         return partial(temporal.build_microseconds, arrow)
-    if kind in _LABELS:
+    if kind in LABELED:
         return labels.builder(table, column)
     if column.type.is_bytes:
         return partial(strings.build_bytes, arrow)

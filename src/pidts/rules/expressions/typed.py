@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, ConfigError, Kind, calendar
+from pidts.model.types import BLOBS
 from pidts.rules.expressions import choose, compare, documents, letters, numbers, temporal, texts
 from pidts.rules.expressions.tree import CLOCK, DAYS, ColumnRef, FunctionCall, Literal, Node, NotSupportedError
 from pidts.rules.expressions.values import INTEGERS, Expr, Family, Rows, is_true, literal, truth
@@ -51,7 +52,7 @@ def _clock(name: str, zone: str) -> tuple[Callable[..., Expr], int, int] | None:
 
 
 _DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.MEDIUMINT: 8, Kind.INT: 10}
-_BYTES = {Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB}
+_BYTES = {Kind.BINARY, Kind.VARBINARY, *BLOBS}
 
 
 def _column(column: Column, zone: str) -> Expr:

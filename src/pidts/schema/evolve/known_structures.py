@@ -23,7 +23,7 @@ from pidts.model.errors import Halted, Where
 from pidts.model.lsn import Lsn
 from pidts.model.table import Column, Table, TableName, names_from_json, names_to_json
 from pidts.model.transaction import Transaction
-from pidts.model.types import Kind
+from pidts.model.types import IDENTIFIERS, Kind
 from pidts.schema.affected_tables import concerned, databases, mentions, understood
 from pidts.schema.charset_rules import Charset
 from pidts.schema.dialect import Dialect
@@ -34,7 +34,6 @@ from pidts.schema.evolve.unknown_charset import CANDIDATES, common, with_charset
 _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
-_IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 """Types of MariaDB that are called BINARY in the log."""
 
 Known = Table | str | None
@@ -386,7 +385,7 @@ def refined(logged: Table, known: Table | None) -> Table:
         return logged
     if len(logged.columns) == len(known.columns) and all(map(_agree, logged.columns, known.columns)):
         return known
-    types = {column.name: column.type for column in known.columns if column.type.kind in _IDENTIFIERS}
+    types = {column.name: column.type for column in known.columns if column.type.kind in IDENTIFIERS}
     columns = tuple(
         replace(column, type=types[column.name]) if column.name in types and column.type.kind is Kind.BINARY else column
         for column in logged.columns
@@ -412,7 +411,7 @@ def _agree(logged: Column, known: Column) -> bool:
     first, second = logged.type, known.type
     if logged.name != known.name:
         return False
-    if second.kind in _IDENTIFIERS:
+    if second.kind in IDENTIFIERS:
         return first.kind is Kind.BINARY
     if first.is_text and second.is_text and first.charset and second.charset and first.charset != second.charset:
         return False

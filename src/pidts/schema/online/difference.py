@@ -7,13 +7,11 @@ new, the old column was either renamed or dropped. The structures do not show wh
 from __future__ import annotations
 
 from pidts.model.table import Column, Key, Table
-from pidts.model.types import Kind
+from pidts.model.types import BLOBS, TEXTS
 from pidts.schema.actions import Action, AddColumn, AddKey, DropColumn, DropKey, ModifyColumn, SetCharset, SetComment
 from pidts.schema.compare import same_type
 
-_PREFIXED = frozenset(
-    {Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB}
-)
+_PREFIXED = frozenset({*TEXTS, *BLOBS})
 """Types of which a key contains only a part of the value. A structure does not show how large this part is."""
 
 

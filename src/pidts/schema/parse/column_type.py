@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from pidts.model.errors import Halted, Where
-from pidts.model.types import ColumnType, Kind
+from pidts.model.types import IDENTIFIERS, ColumnType, Kind
 from pidts.schema.charsets import charset_name, charset_of, collation_name, is_charset
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.labels import bytes_as_label, decoded_labels, literal_bytes
@@ -48,7 +48,6 @@ _PLAIN = {
     "GEOMETRYCOLLECTION": Kind.GEOMETRY,
     "GEOMCOLLECTION": Kind.GEOMETRY,
 }
-_MARIADB_ONLY = frozenset({Kind.INET4, Kind.INET6, Kind.UUID})
 _FRACTIONAL = {"TIME": Kind.TIME, "DATETIME": Kind.DATETIME, "TIMESTAMP": Kind.TIMESTAMP}
 _SIZED = {"TEXT": Kind.TEXT, "BLOB": Kind.BLOB, "VARBINARY": Kind.VARBINARY}
 _NATIONAL = "utf8mb3"
@@ -103,7 +102,7 @@ def _base(cursor: TokenCursor) -> ColumnType:
         cursor.next()
         return ColumnType(_FRACTIONAL[word], fsp=_size(cursor) or 0)
     if word in _PLAIN:
-        if _PLAIN[word] in _MARIADB_ONLY and not cursor.dialect.mariadb:
+        if _PLAIN[word] in IDENTIFIERS and not cursor.dialect.mariadb:
             raise cursor.surprise("a type of MySQL")
         cursor.next()
         if _PLAIN[word] is Kind.GEOMETRY and cursor.dialect.mariadb:

@@ -6,28 +6,14 @@ import re
 from collections.abc import Container, Mapping
 
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.types import ColumnType, Kind
+from pidts.model.types import BLOBS, TEXTS, WITH_FSP, ColumnType, Kind
 from pidts.schema.charsets import bytes_per_character
 from pidts.schema.computed import GeneratedExpression
 from pidts.schema.defaults import literal
 
-_UNLIMITED = frozenset(
-    {
-        Kind.TINYTEXT,
-        Kind.TEXT,
-        Kind.MEDIUMTEXT,
-        Kind.LONGTEXT,
-        Kind.TINYBLOB,
-        Kind.BLOB,
-        Kind.MEDIUMBLOB,
-        Kind.LONGBLOB,
-        Kind.GEOMETRY,
-        Kind.JSON,
-    }
-)
+_UNLIMITED = frozenset({*TEXTS, *BLOBS, Kind.GEOMETRY, Kind.JSON})
 _VARYING = frozenset({Kind.VARCHAR, Kind.VARBINARY})
 _NOT_IN_KEYS = frozenset({Kind.GEOMETRY, Kind.JSON, Kind.VECTOR})
-_FRACTIONAL = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _BYTES_IN_KEY = 3072
 
 
@@ -56,7 +42,7 @@ def type_text(kind: ColumnType, collations: Container[str] | None = None) -> str
 def _size(kind: ColumnType) -> str:
     if kind.labels:
         return "(" + ",".join(map(literal, kind.labels)) + ")"
-    if kind.kind in _FRACTIONAL:
+    if kind.kind in WITH_FSP:
         return f"({kind.fsp})" if kind.fsp else ""
     if kind.precision is not None:
         return f"({kind.precision})" if kind.scale is None else f"({kind.precision},{kind.scale})"

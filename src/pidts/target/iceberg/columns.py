@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ColumnType, Kind
+from pidts.model.types import DATED
 from pidts.target.text import combined, unreal
 
 _WIDE = pa.decimal128(20, 0)
 _MOST_DIGITS = 38
 _LONG_BITS = 63
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _TIME = r"^(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d+))?$"
 
 Unreal = Callable[[int], None]
@@ -54,7 +54,7 @@ def stored_type(kind: ColumnType) -> pa.DataType:
 def encode(kind: ColumnType, column: pa.ChunkedArray | pa.Array, on_unreal: Unreal) -> pa.Array:
     """Converts the source's values to the values that data files have."""
     values, goal = combined(column), stored_type(kind)
-    if kind.kind in _DATED and (mask := unreal(values)) is not None:
+    if kind.kind in DATED and (mask := unreal(values)) is not None:
         on_unreal(int(pc.sum(mask).as_py()))
         values = pc.if_else(mask, pa.scalar(None, values.type), values)
     if kind.kind is Kind.TIME:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind
 from pidts.model.column_text import decimal_text, duration_text
+from pidts.model.types import DATED
 from pidts.target.json_decimals import reads_documents, with_decimals
 from pidts.target.text import combined, exact_float_text, moment_text, text_of
 
@@ -23,9 +24,8 @@ ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"))
 In utf8mb4, no byte of a longer character equals a quote.
 """
 _NOTHING = pa.scalar(b"", _BYTES)
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _NUMBERS = frozenset({Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
-_QUOTE_FREE = _DATED | {Kind.YEAR, Kind.TIME}
+_QUOTE_FREE = DATED | {Kind.YEAR, Kind.TIME}
 
 
 def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -65,7 +65,7 @@ def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
         return exact_float_text(data).cast(_BYTES)
     if kind is Kind.YEAR:
         return pc.utf8_lpad(data.cast(pa.string()), 4, "0").cast(_BYTES)
-    if kind in _DATED:
+    if kind in DATED:
         return moment_text(data).cast(_BYTES)
     if kind is Kind.TIME:
         return duration_text(data).cast(_BYTES)

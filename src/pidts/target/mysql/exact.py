@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Kind
+from pidts.model.types import IDENTIFIERS, LABELED
 from pidts.target.mysql.dialect import identifier
 from pidts.target.mysql.encode import joined, stored_literals, wrapped
 from pidts.target.mysql.shape import MyTable
 
 _NULL = pa.scalar(b"NULL", pa.large_binary())
-_ADDRESSES = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 """Types that are not text types, although their values are written as text."""
 
 
@@ -56,7 +56,7 @@ def _exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) 
 
 def is_collated(found: Column) -> bool:
     """Whether a collation decides which values of the column are equal; labels of one ENUM are never equal."""
-    return found.type.is_text and found.type.kind not in (Kind.ENUM, Kind.SET, *_ADDRESSES)
+    return found.type.is_text and found.type.kind not in LABELED | IDENTIFIERS
 
 
 def _pair(condition: bytes, value: pa.Array, before: bytes, after: bytes) -> pa.Array:

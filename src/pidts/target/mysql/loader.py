@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind, Table, Where
+from pidts.model.types import FRACTIONS, IDENTIFIERS
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import FILE
 from pidts.target.mysql.encode import escaped, is_number, plain
@@ -44,9 +45,8 @@ _BYTES = pa.large_binary()
 _SPECIAL = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
 """The special bytes of the text, with their escapes."""
 _ASCII_BASED = frozenset({"latin1", "ascii", "utf8", "utf8mb3", "utf8mb4"})
-_READ_AS_BYTES = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
+_READ_AS_BYTES = IDENTIFIERS | {Kind.JSON}
 """Types for which the server takes text without a charset as bytes, or refuses it."""
-_NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 
 Warnings = Callable[[], list[tuple[int, str]]]
 
@@ -182,7 +182,7 @@ def _way(column: Column, found: Column) -> str | None:
     """Returns how a field becomes the column's value: unchanged (empty), by an expression, or not at all (None)."""
     if column.type.is_bytes:
         return "UNHEX({})"
-    if not is_number(column) or found.type.is_integer or found.type.kind in _NUMBERS:
+    if not is_number(column) or found.type.is_integer or found.type.kind in FRACTIONS:
         return ""
     return "CAST({} AS UNSIGNED)" if column.type.kind is found.type.kind is Kind.BIT else None
 

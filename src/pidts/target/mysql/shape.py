@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.model.errors import named
+from pidts.model.types import BLOBS, IDENTIFIERS, LABELED
 from pidts.reduce import ANYTHING, UniqueKey
 from pidts.schema import Dialect, column_type
 from pidts.target.fit import loss
@@ -45,9 +46,9 @@ _ONE = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 _TRANSACTIONAL = frozenset({"InnoDB", "ROCKSDB", "TokuDB", "ndbcluster"})
 
 
-_NEVER_PADDED = frozenset({Kind.CHAR, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6})
+_NEVER_PADDED = LABELED | IDENTIFIERS | {Kind.CHAR}
 """Types whose values have no spaces at the end."""
-_LOOSE_BYTES = frozenset({Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
+_LOOSE_BYTES = frozenset({Kind.VARBINARY, *BLOBS})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,17 @@ PostgreSQL's type does not. BINARY is filled with zeros, a SET gets the order of
 from __future__ import annotations
 
 from pidts.model import Column, Kind
+from pidts.model.types import BLOBS, INTEGERS, TEXTS
 from pidts.target.postgres.dialect import literal, type_name
 
-_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, *TEXTS})
 _WORDS = _TEXTS | {Kind.ENUM}
-_BLOBS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
-_INTEGERS = frozenset({Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT})
+_BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, *BLOBS})
+_INTEGERS = frozenset(INTEGERS)
 _CASTS = (
     (_INTEGERS, _INTEGERS | _TEXTS | {Kind.DECIMAL, Kind.DOUBLE}),
     (_WORDS, _WORDS),
-    (_BLOBS, _BLOBS - {Kind.BINARY}),
+    (_BYTES, _BYTES - {Kind.BINARY}),
     ({Kind.DECIMAL}, _INTEGERS | {Kind.DECIMAL}),
     ({Kind.FLOAT}, {Kind.FLOAT, Kind.DOUBLE}),
     ({Kind.DATE}, {Kind.DATETIME}),
@@ -40,7 +41,7 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
         return _bits(old, new, name)
     if a is Kind.SET:
         return _set(old, new, name)
-    if a in _BLOBS and b is Kind.BINARY:
+    if a in _BYTES and b is Kind.BINARY:
         return name if old.type == new.type else f"{name} || {_zeros(new.type.length or 1, name)}"
     if a is b or any(a in left and b in right for left, right in _CASTS):
         return name if type_name(old.type) == type_name(new.type) else cast

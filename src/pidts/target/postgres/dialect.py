@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
 from pidts.model.advice import REJOIN
+from pidts.model.types import DATED
 from pidts.schema.literals import BytesLiteral, CurrentTime, Expression, Number, TextLiteral, parse_default
 
 MAX_NAME = 63
@@ -32,7 +33,6 @@ _INTEGER = {
     Kind.BIGINT: ("bigint", "numeric(20)"),
 }
 _RENAME = f"Change this name on the source. If the task has begun: {REJOIN}"
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def identifier(name: str) -> str:
@@ -111,7 +111,7 @@ def is_nullable(table: Table, column: Column) -> bool:
     """
     if column.name in table.identity:
         return False
-    return column.nullable or (column.type.kind in _DATED and not column.type.refuses_unreal)
+    return column.nullable or (column.type.kind in DATED and not column.type.refuses_unreal)
 
 
 def label_check(column: Column, expression: str) -> str | None:
@@ -152,7 +152,7 @@ def _constant(kind: ColumnType, value: CurrentTime | TextLiteral | BytesLiteral 
         return {"0": "false", "1": "true"}.get(text)
     if kind.kind is Kind.SET and kind.chosen == "text":
         return literal(text)
-    if kind.kind in _DATED:
+    if kind.kind in DATED:
         return literal(text) if isinstance(value, TextLiteral) and _is_moment(text) else None
     if kind.kind is Kind.SET:
         return literal(array(text.split(",") if text else []))
@@ -166,7 +166,7 @@ def _constant(kind: ColumnType, value: CurrentTime | TextLiteral | BytesLiteral 
 def is_left_out(column: Column) -> bool:
     """Whether PostgreSQL cannot store the default. False for dates: a date that it cannot store becomes NULL."""
     is_constant = not isinstance(parse_default(column.default), CurrentTime | Expression | None)
-    return is_constant and column.type.kind not in _DATED and default_clause(column)[0] is None
+    return is_constant and column.type.kind not in DATED and default_clause(column)[0] is None
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
@@ -181,7 +181,7 @@ def implicit_default(column: Column, executed_at: int) -> str | None:
     if parsed is not None:
         return default_clause(column)[0]
     kind = column.type
-    if column.nullable or kind.kind in _DATED:
+    if column.nullable or kind.kind in DATED:
         return None
     if kind.kind is Kind.BIT:
         return _bits(kind, 0)

@@ -11,7 +11,7 @@ from functools import cache
 from pidts.binlog.values.charsets import decoder, width
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
 from pidts.model.advice import REPLACE, RESYNC
-from pidts.model.types import LOB_BYTES
+from pidts.model.types import FRACTIONS, INTEGER_BITS, LOB_BYTES
 from pidts.schema import AlterTable
 from pidts.target.difference import (
     difference,
@@ -32,8 +32,6 @@ from pidts.target.postgres.shape import PgTable
 _EVERYTHING = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"})
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _ASCII = "\\u0001-\\u007f"
-_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
-_FRACTIONS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _LAST_YEAR = 2155
 
 
@@ -75,9 +73,9 @@ def _cut(name: str, old: ColumnType, new: ColumnType) -> str | None:
     """
     if old == new or old.chosen or new.chosen:
         return None
-    if new.kind in _BITS:
+    if new.kind in INTEGER_BITS:
         return _cut_number(name, old, new)
-    if new.kind in _FRACTIONS and new.unsigned and not old.unsigned and (old.is_integer or old.kind in _FRACTIONS):
+    if new.kind in FRACTIONS and new.unsigned and not old.unsigned and (old.is_integer or old.kind in FRACTIONS):
         return f"{name} < 0"
     most = LOB_BYTES.get(new.kind) or new.length
     if most is None or new.kind in (Kind.VARCHAR, Kind.CHAR):  # PostgreSQL cuts these texts as the source does
@@ -96,7 +94,7 @@ def _cut_number(name: str, old: ColumnType, new: ColumnType) -> str | None:
     least, most = _range(new)
     if old.kind is Kind.DECIMAL:
         return f"round({name}) NOT BETWEEN {least} AND {most}"
-    if old.kind not in (*_BITS, Kind.BIT, Kind.YEAR):
+    if old.kind not in (*INTEGER_BITS, Kind.BIT, Kind.YEAR):
         return None
     had = _range(old)
     if least <= had[0] and had[1] <= most:
@@ -110,7 +108,7 @@ def _range(kind: ColumnType) -> tuple[int, int]:
         return 0, 2 ** (kind.length or 1) - 1
     if kind.kind is Kind.YEAR:
         return 0, _LAST_YEAR
-    bits = _BITS[kind.kind]
+    bits = INTEGER_BITS[kind.kind]
     return (0, 2**bits - 1) if kind.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 

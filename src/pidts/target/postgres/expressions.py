@@ -24,7 +24,7 @@ from enum import Enum, auto
 from functools import reduce
 
 from pidts.model import Column, ColumnType, Kind, Table
-from pidts.model.types import LOB_BYTES
+from pidts.model.types import DATED, INTEGER_BITS, LOB_BYTES, TEXTS
 from pidts.rules.expressions.parser import parse, words
 from pidts.rules.expressions.tree import ColumnRef, FunctionCall, Literal, Node, NotSupportedError, columns_of
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
@@ -33,8 +33,7 @@ from pidts.target.postgres.dialect import identifier, literal, type_name
 _COMPARED = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _COUNTED = frozenset({"+", "-", "*"})
 _LENGTHS = frozenset({"CHAR_LENGTH", "CHARACTER_LENGTH"})
-_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
-_WHOLE = _BITS.keys() | {Kind.DECIMAL}
+_WHOLE = INTEGER_BITS.keys() | {Kind.DECIMAL}
 _NUMBERS = _WHOLE | {Kind.FLOAT, Kind.DOUBLE}
 _MOST_SIGNED, _MOST_UNSIGNED = 2**63 - 1, 2**64 - 1
 """The source computes whole numbers in 64 bits."""
@@ -43,8 +42,7 @@ _MOST_DECIMAL, _MOST_SCALE = 10**35 - 1, 18
 
 A product has nine words of nine digits.
 """
-_TEXTS = frozenset({Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_TEXTS = frozenset({Kind.VARCHAR, *TEXTS})
 _CHOICES = frozenset({"IF", "CASE", "COALESCE", "IFNULL"})
 _PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DAYOFMONTH": "day"}
 _FOLDS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
@@ -179,7 +177,7 @@ def _is_exact(value: _Value) -> bool:
 def _is_certain(table: Table, node: Node) -> bool:
     """Whether no column in the expression contains dates that are NULL on PostgreSQL."""
     kinds = (table.column(_name(table, one)).type for one in columns_of(node))
-    return all(kind.kind not in _DATED or kind.refuses_unreal for kind in kinds)
+    return all(kind.kind not in DATED or kind.refuses_unreal for kind in kinds)
 
 
 def _stored(table: Table, node: Node, kind: ColumnType) -> str:
@@ -210,7 +208,7 @@ def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
         return f"{sql}::integer::boolean"
     if number.scale > scale:
         sql = f"round({sql}, {scale})"
-    if bits := _BITS.get(kind.kind):
+    if bits := INTEGER_BITS.get(kind.kind):
         low, high = (0, 2**bits - 1) if kind.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         ends, room = (str(low), str(high)), high
     else:
@@ -432,7 +430,7 @@ def _column(table: Table, node: ColumnRef) -> _Value:
 def _range(declared: ColumnType) -> _Number:
     """Returns the range of a column of whole or signed decimal numbers."""
     unsigned = declared.unsigned
-    if bits := _BITS.get(declared.kind):
+    if bits := INTEGER_BITS.get(declared.kind):
         return _Number(2**bits - 1 if unsigned else 2 ** (bits - 1), unsigned=unsigned, negative=not unsigned)
     scale = declared.scale or 0
     digits = (10 if declared.precision is None else declared.precision) - scale

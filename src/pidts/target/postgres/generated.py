@@ -21,6 +21,7 @@ from typing import Any
 
 from pidts.model import Column, Kind, Table
 from pidts.model.advice import RESYNC
+from pidts.model.types import INTEGER_BITS
 from pidts.schema import AddColumn, AlterTable, ChangeColumn, ModifyColumn
 from pidts.schema.computed import mentions
 from pidts.target.arithmetic import Exact, exact
@@ -29,7 +30,6 @@ from pidts.target.postgres import expressions
 from pidts.target.postgres.dialect import identifier, literal, qualified, type_name
 from pidts.target.postgres.shape import PgTable
 
-_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
 _BYTES = {Kind.TEXT: 1 << 16, Kind.MEDIUMTEXT: 1 << 24, Kind.LONGTEXT: 1 << 32}
 _WHOLE = frozenset({"smallint", "integer", "bigint", "numeric"})
 _TEXTS = frozenset({"text", "character varying"})
@@ -176,7 +176,7 @@ def _number(value: Exact, column: Column) -> tuple[str, str]:
         least, above = (0 if column.type.unsigned else f"-{most}::numeric"), f"{most}::numeric"
         misfit = f"{sql} < {least} OR {sql} >= {above}" if column.type.unsigned else f"abs({sql}) >= {above}"
     else:
-        bits = _BITS[column.type.kind]
+        bits = INTEGER_BITS[column.type.kind]
         low, high = (0, 2**bits) if column.type.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         misfit = f"{sql} < ({low})::numeric OR {sql} >= {high}::numeric"
     return f"{sql}::{type_name(column.type)}", misfit

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Kind
+from pidts.model.types import DATED
 from pidts.reduce import NetChange
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.postgres.encode.arrays import Element
@@ -17,8 +17,6 @@ from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined, unreal
 
 PREAMBLE = ("SET client_encoding = 'UTF8';", "SET standard_conforming_strings = on;", "SET TimeZone = 'UTC';")
-
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def repair_sql(session: PostgresSession, change: NetChange) -> Iterator[str]:
@@ -51,7 +49,7 @@ def repair_sql(session: PostgresSession, change: NetChange) -> Iterator[str]:
 
 def _texts(form: Form, values: pa.ChunkedArray) -> list[str]:
     data = combined(values)
-    if form.column.type.kind in _DATED and (mask := unreal(data)) is not None:
+    if form.column.type.kind in DATED and (mask := unreal(data)) is not None:
         data = pc.if_else(mask, pa.scalar(None, data.type), data)
     texts = text(form.column, form.target, data).to_pylist()
     return ["NULL" if value is None else form.value(literal(value)) for value in texts]

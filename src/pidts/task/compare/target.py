@@ -16,6 +16,7 @@ from pidts.apply.locks.same_as_stored import RowStorage
 from pidts.apply.rows.target_rows import has_text
 from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Kind, Table, TableName
+from pidts.model.types import LABELED
 from pidts.rules import mapping_of
 from pidts.source.keys import last_key
 from pidts.target.iceberg.connection import CatalogConnection
@@ -31,7 +32,6 @@ from pidts.verify.merged import MergedTables
 if TYPE_CHECKING:
     from pidts.target.iceberg.session import IcebergSession
 
-_LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 RowSum = Callable[[Table, Sequence[object] | None, Sequence[object] | None], tuple[int, int] | None]
 
@@ -161,7 +161,7 @@ class TargetRows:
         If the key has an ENUM or a SET, all keys are read at once. Servers sort these columns by number, but compare
         their texts. So the last key would not show where to continue.
         """
-        if any(table.column(name).type.kind in _LABELS for name in table.identity):
+        if any(table.column(name).type.kind in LABELED for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
             # An empty text sorts first. So this may return the key `after` again, but it never skips a key.
@@ -208,7 +208,7 @@ def _identity_alone(table: Table) -> Table:
 
 def _is_plain_text(table: Table, name: str) -> bool:
     kind = table.column(name).type
-    return kind.is_integer or (kind.is_text and kind.kind not in _LABELS)
+    return kind.is_integer or (kind.is_text and kind.kind not in LABELED)
 
 
 def _is_mapped(merged: MergedTable) -> bool:

@@ -7,7 +7,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from pidts.apply import Target, TargetSession
-from pidts.model import Halted, Kind, PidtsError, Table, TableName, Transient
+from pidts.model import Halted, PidtsError, Table, TableName, Transient
+from pidts.model.types import DATED
 from pidts.rules import AllowList
 from pidts.schema import quote
 from pidts.source import Finding, Session, SourceConfig, check_source, connect, query, server_info
@@ -17,7 +18,6 @@ from pidts.source.grants import sees_all_schemas
 from pidts.source.structures import TableSize, quoted_table, system_versioned, table_sizes
 from pidts.target import PostgresTarget
 
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _LOOKED_AT = 2_000_000
 """If all tables with dates together have more estimated rows than this, they are not searched for zero dates."""
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
@@ -103,7 +103,7 @@ def _refuses_unreal(session: Session) -> bool:
 
 def _has_unreal(session: Session, tables: Iterable[Table], sizes: Mapping[TableName, TableSize]) -> bool:
     """Whether a row has a zero or partial date; also True if there are too many rows to search."""
-    dated = {table.name: [one.name for one in table.columns if one.type.kind in _DATED] for table in tables}
+    dated = {table.name: [one.name for one in table.columns if one.type.kind in DATED] for table in tables}
     dated = {name: columns for name, columns in dated.items() if columns}
     if sum(sizes[name].rows if name in sizes else 0 for name in dated) > _LOOKED_AT:
         return True

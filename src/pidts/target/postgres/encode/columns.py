@@ -18,12 +18,12 @@ from pidts.model import Column, Halted, Kind, Table, Where, calendar
 from pidts.model.advice import RESYNC
 from pidts.model.column_text import duration_text
 from pidts.model.errors import plain_value, plural
+from pidts.model.types import DATED
 from pidts.target.postgres.encode.arrays import Element, Parameter, buffer_numbers, parameter
 from pidts.target.postgres.encode.geometry import ewkb_text
 from pidts.target.postgres.shape import PgColumn
 from pidts.target.text import combined, hex_text, unreal, vector_text
 
-_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _INTEGERS = {
     pa.int8(): Element.INT2,
     pa.uint8(): Element.INT2,
@@ -74,7 +74,7 @@ class Form:
     def real(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
         """Returns the values with NULL in place of zero and partial dates."""
         data = combined(values)
-        return _without_unreal(self.column, data, table, on_unreal) if self.column.type.kind in _DATED else data
+        return _without_unreal(self.column, data, table, on_unreal) if self.column.type.kind in DATED else data
 
 
 def form(column: Column, target: PgColumn) -> Form:
