@@ -131,56 +131,11 @@ def checked(
         if locks and tables
         else None
     )
-    found = WritableChanges([], {}, set(), set(), {})
+    writable = WritableChanges([], {}, set(), set(), {})
+    check = _Check(session, presence, settings, aside)
     for parts in tables.values():
-        _check_table(session, parts, presence, settings, aside, found)
-    return found
-
-
-def _check_table(
-    session: TargetSession,
-    parts: Sequence[ChangeBatch],
-    presence: Sequence[Presence],
-    settings: ComparisonSettings,
-    aside: SetAside | None,
-    writable: WritableChanges,
-) -> None:
-    """Compares one table's changes with the target's rows, and adds to `writable` the changes that may be written."""
-    alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
-    if not alike or not all(map(is_comparable, parts)):
-        _demand_own(parts, settings)
-        writable.batches.extend(parts)
-        return
-    batch = joined(parts)
-    name = batch.table.name
-    judges = settings.compares(batch) or bool(settings.owners)
-    honours = aside is not None and aside.has_locks(name)
-    if not judges and not honours:
-        writable.batches.append(batch)
-        return
-    known = _known(batch, presence, settings)
-    unread = _unread(session, batch, presence, settings) if known is None and not honours else _Unread.NONE
-    if unread is not _Unread.NONE:
-        writable.batches.append(batch)
-        (writable.expecting if unread is _Unread.ALL else writable.inserting).add(name)
-        return
-    key_rows = read_key_rows(session, batch)
-    judged = _judged(session, key_rows, presence, settings, aside) if judges else _Comparison()
-    if settings.seeks_removals and settings.compares(batch):
-        key_rows, judged = _with_records(session, key_rows, judged, known, presence, settings, aside)
-    if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
-        key_rows, judged = _with_equal_keys(session, key_rows, judged, presence, settings, aside, judges=judges)
-    found, changed = judged.divergence, judged.applied
-    if settings.policy is not OnDivergence.LOCK:
-        _report_unlocked(found, batch, known, settings, aside)
-        changed = np.union1d(changed, key_rows.at[found.keys]) if found is not None else changed
-        found = None
-    writable.batches.append(batch if aside is None else aside.free_changes(key_rows, found, known))
-    if _may_insert(session, key_rows, settings, aside, found):
-        writable.inserting.add(name)
-    writable.there[name] = key_rows.rows
-    if len(changed := changed[changed >= 0]):
-        writable.differing_rows[name] = key_rows.rows.take(pa.array(changed))
+        check.add_writable(parts, writable)
+    return writable
 
 
 class _Unread(Enum):
@@ -189,128 +144,6 @@ class _Unread(Enum):
     NONE = "none"
     NEW = "new"
     ALL = "all"
-
-
-def _unread(
-    session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], settings: ComparisonSettings
-) -> _Unread:
-    """Returns the keys whose rows are not read.
-
-    NEW means: only the rows of new keys are not read. This is the result only if all rows that the batch changes or
-    deletes equal the source's rows; they are read here.
-    """
-    if not _may_expect(batch, settings):
-        return _Unread.NONE
-    if session.can_expect(batch.table):
-        return _Unread.ALL
-    if not session.refuses_known_keys(batch.table):
-        return _Unread.NONE
-    if (batch.rows.column("op").to_numpy() == Op.INSERT).all():
-        return _Unread.NEW
-    judged = _judged(session, read_known_key_rows(session, batch), presence, settings, None)
-    return _Unread.NEW if judged.divergence is None and not len(judged.applied) else _Unread.NONE
-
-
-def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
-    """Whether the target itself may compare these changes with its rows, while it writes them.
-
-    It must not compare them if owners, deletes of other tasks or unique values also decide, or if the target may
-    already have the changes.
-    """
-    if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
-        return False
-    if settings.owners or settings.seeks_rivals or settings.seeks_removals:
-        return False
-    return bool(is_newer(batch, np.arange(len(batch)), settings.seen_until).all())
-
-
-def _may_insert(
-    session: TargetSession,
-    key_rows: KeyRows,
-    settings: ComparisonSettings,
-    aside: SetAside | None,
-    found: Divergence | None,
-) -> bool:
-    """Whether the target may be asked to refuse the batch's new rows if it has their keys.
-
-    False if the target is known to have one of these rows: it would refuse the batch each time. A key that is set aside
-    (`found`) may have a row, since its changes are not written. But if the row differs only at a later event of the
-    key, the events before that one are written.
-    """
-    batch = key_rows.events.batch
-    if not settings.inserts or not settings.compares(batch) or settings.may_share(batch):
-        return False
-    if not session.refuses_known_keys(batch.table):
-        return False
-    has_row = key_rows.events.comes & (key_rows.at >= 0)
-    if found is not None:
-        has_row[found.keys] &= found.begins > key_rows.events.first[found.keys]
-    events = key_rows.events.first[has_row]
-    return not len(events if aside is None else aside.free_events(key_rows, events))
-
-
-def _with_records(
-    session: TargetSession,
-    key_rows: KeyRows,
-    judged: _Comparison,
-    known: KnownColumns | None,
-    presence: Sequence[Presence],
-    settings: ComparisonSettings,
-    aside: SetAside | None,
-) -> tuple[KeyRows, _Comparison]:
-    """Records deletes that found no row, and changes that were already made, for other tasks between zones.
-
-    Returns the rows and the result of the comparison. Other tasks may write until they are locked out. So after that,
-    the rows are read and compared again.
-    """
-    if not (len(judged.made) or len(early_removals(key_rows, known))):
-        return key_rows, judged
-    if has_others := lock_out_other_tasks(session, settings.task, settings.source):
-        key_rows = read_key_rows(session, key_rows.events.batch)
-        judged = _judged(session, key_rows, presence, settings, aside)
-        if len(removals := early_removals(key_rows, known)):
-            note_removals(session, settings.task, settings.source, key_rows, removals, settings.find_transactions)
-    if len(judged.made):
-        made, find_transactions = judged.made, settings.find_transactions
-        note_made(
-            session, settings.task, settings.source, key_rows, made, known, find_transactions, has_others=has_others
-        )
-    return key_rows, judged
-
-
-def _with_equal_keys(
-    session: TargetSession,
-    key_rows: KeyRows,
-    judged: _Comparison,
-    presence: Sequence[Presence],
-    settings: ComparisonSettings,
-    aside: SetAside,
-    *,
-    judges: bool,
-) -> tuple[KeyRows, _Comparison]:
-    """Joins keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
-
-    Returns the rows and the result. After keys were joined, further keys may have to be locked, and further keys may be
-    equal to these. So this repeats until no key is joined any more. `judges`: whether rows are compared.
-    """
-    while True:
-        more = aside.with_locked_keys(key_rows, judged.divergence if settings.policy is OnDivergence.LOCK else None)
-        if more.events.keys.equals(key_rows.events.keys):
-            return key_rows, judged
-        key_rows, judged = more, _judged(session, more, presence, settings, aside) if judges else _Comparison()
-
-
-def _report_unlocked(
-    found: Divergence | None,
-    batch: ChangeBatch,
-    known: KnownColumns | None,
-    settings: ComparisonSettings,
-    aside: SetAside | None,
-) -> None:
-    if found is not None and aside is not None:
-        found = aside.without_locked(found)
-    if found is not None:
-        _report(found, batch, known, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,63 +156,199 @@ class _Comparison:
     """The indexes of the target's rows that already equal the row after the first change of their key."""
 
 
-def _judged(
-    session: TargetSession,
-    key_rows: KeyRows,
-    presence: Sequence[Presence],
-    settings: ComparisonSettings,
-    aside: SetAside | None,
-) -> _Comparison:
-    batch = key_rows.events.batch
-    known = _known(batch, presence, settings)
-    compares = settings.compares(batch)
-    foreign = settings.foreign(key_rows.events, known)
-    if settings.seeks_rivals:
-        foreign = {**rival_events(session, key_rows), **foreign}
-    seeks = settings.seeks_removals and compares and aside is not None
-    following: Mapping[int, str] = {}
-    if seeks and aside is not None and aside.knows_removals:
-        following = events_after_made(session, settings.task, key_rows, known, settings.find_transactions)
-        foreign = {
-            **removed_before(session, settings.task, settings.source, key_rows, settings.find_transactions),
-            **foreign,
-        }
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """The comparison of a batch's changes with the target's rows."""
 
-    partial = partial_events(key_rows.events, known) if seeks and known is not None else {}
+    session: TargetSession
+    presence: Sequence[Presence]
+    settings: ComparisonSettings
+    aside: SetAside | None
+    """The changes that are set aside; None if no row is locked."""
 
-    def found(until: Lsn | None, *, compares: bool) -> _Comparison:
-        if not compares and not foreign:
-            return _Comparison()
-        there = compared(session, key_rows, presence, until, compares=compares)
-        applied = key_rows.at[there.made & (key_rows.at >= 0)]
-        if not seeks or aside is None or not compares:
-            return _Comparison(there.divergence(foreign), applied=applied)
-        own = made_already(there, until, known, stored_by(session, batch.table), settings.task)
-        asked = {**following, **partial}
-        late = (
-            dict(zip(asked, is_newer(batch, key_rows.events.change[list(asked)], until), strict=True)) if asked else {}
-        )
-        reasons = {**own.set_aside, **{event: why for event, why in asked.items() if late[event]}, **foreign}
-        made = aside.free_events(key_rows, np.setdiff1d(own.events, list(partial)))
-        return _Comparison(there.divergence(reasons), made, applied)
+    def add_writable(self, parts: Sequence[ChangeBatch], writable: WritableChanges) -> None:
+        """Compares one table's changes with the target's rows, and adds those that may be written to `writable`."""
+        settings, aside = self.settings, self.aside
+        alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
+        if not alike or not all(map(is_comparable, parts)):
+            _demand_own(parts, settings)
+            writable.batches.extend(parts)
+            return
+        batch = joined(parts)
+        name = batch.table.name
+        judges = settings.compares(batch) or bool(settings.owners)
+        honours = aside is not None and aside.has_locks(name)
+        if not judges and not honours:
+            writable.batches.append(batch)
+            return
+        known = self._known(batch)
+        unread = self._unread(batch) if known is None and not honours else _Unread.NONE
+        if unread is not _Unread.NONE:
+            writable.batches.append(batch)
+            (writable.expecting if unread is _Unread.ALL else writable.inserting).add(name)
+            return
+        key_rows = read_key_rows(self.session, batch)
+        judged = self._judged(key_rows) if judges else _Comparison()
+        if settings.seeks_removals and settings.compares(batch):
+            key_rows, judged = self._with_records(key_rows, judged, known)
+        if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
+            key_rows, judged = self._with_equal_keys(aside, key_rows, judged, judges=judges)
+        found, changed = judged.divergence, judged.applied
+        if settings.policy is not OnDivergence.LOCK:
+            self._report_unlocked(found, batch, known)
+            changed = np.union1d(changed, key_rows.at[found.keys]) if found is not None else changed
+            found = None
+        writable.batches.append(batch if aside is None else aside.free_changes(key_rows, found, known))
+        if self._may_insert(key_rows, found):
+            writable.inserting.add(name)
+        writable.there[name] = key_rows.rows
+        if len(changed := changed[changed >= 0]):
+            writable.differing_rows[name] = key_rows.rows.take(pa.array(changed))
 
-    first = found(settings.seen_until, compares=compares)
-    if first.divergence is None and not len(first.made):
-        return first
-    if settings.may_share(batch) and has_others(session, batch.table.name, settings.task, settings.source):
-        return found(settings.seen_until, compares=False)
-    repaired = session.meta.safe_range.read(settings.task, settings.source)
-    if repaired is None or (settings.seen_until is not None and repaired <= settings.seen_until):
-        return first
-    return found(repaired, compares=compares)
+    def _unread(self, batch: ChangeBatch) -> _Unread:
+        """Returns the keys whose rows are not read.
 
+        NEW means: only the rows of new keys are not read. This is the result only if all rows that the batch changes or
+        deletes equal the source's rows; they are read here.
+        """
+        if not self._may_expect(batch):
+            return _Unread.NONE
+        if self.session.can_expect(batch.table):
+            return _Unread.ALL
+        if not self.session.refuses_known_keys(batch.table):
+            return _Unread.NONE
+        if (batch.rows.column("op").to_numpy() == Op.INSERT).all():
+            return _Unread.NEW
+        judged = self._judged(read_known_key_rows(self.session, batch))
+        return _Unread.NEW if judged.divergence is None and not len(judged.applied) else _Unread.NONE
 
-def _known(batch: ChangeBatch, presence: Sequence[Presence], settings: ComparisonSettings) -> KnownColumns | None:
-    """Returns which columns of each change the log has; None if it has all columns of all changes."""
-    known = known_columns(batch, presence)
-    if known is None or not (settings.seeks_removals and settings.compares(batch)):
-        return known
-    return with_partial(batch, known)
+    def _may_expect(self, batch: ChangeBatch) -> bool:
+        """Whether the target itself may compare these changes with its rows, while it writes them.
+
+        It must not compare them if owners, deletes of other tasks or unique values also decide, or if the target may
+        already have the changes.
+        """
+        settings = self.settings
+        if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
+            return False
+        if settings.owners or settings.seeks_rivals or settings.seeks_removals:
+            return False
+        return bool(is_newer(batch, np.arange(len(batch)), settings.seen_until).all())
+
+    def _may_insert(self, key_rows: KeyRows, found: Divergence | None) -> bool:
+        """Whether the target may be asked to refuse the batch's new rows if it has their keys.
+
+        False if the target is known to have one of these rows: it would refuse the batch each time. A key that is set
+        aside (`found`) may have a row, since its changes are not written. But if the row differs only at a later event
+        of the key, the events before that one are written.
+        """
+        batch, settings, aside = key_rows.events.batch, self.settings, self.aside
+        if not settings.inserts or not settings.compares(batch) or settings.may_share(batch):
+            return False
+        if not self.session.refuses_known_keys(batch.table):
+            return False
+        has_row = key_rows.events.comes & (key_rows.at >= 0)
+        if found is not None:
+            has_row[found.keys] &= found.begins > key_rows.events.first[found.keys]
+        events = key_rows.events.first[has_row]
+        return not len(events if aside is None else aside.free_events(key_rows, events))
+
+    def _with_records(
+        self, key_rows: KeyRows, judged: _Comparison, known: KnownColumns | None
+    ) -> tuple[KeyRows, _Comparison]:
+        """Records deletes that found no row, and changes that were already made, for other tasks between zones.
+
+        Returns the rows and the result of the comparison. Other tasks may write until they are locked out. So after
+        that, the rows are read and compared again.
+        """
+        if not (len(judged.made) or len(early_removals(key_rows, known))):
+            return key_rows, judged
+        session, find_transactions = self.session, self.settings.find_transactions
+        task, source = self.settings.task, self.settings.source
+        if has_others := lock_out_other_tasks(session, task, source):
+            key_rows = read_key_rows(session, key_rows.events.batch)
+            judged = self._judged(key_rows)
+            if len(removals := early_removals(key_rows, known)):
+                note_removals(session, task, source, key_rows, removals, find_transactions)
+        if len(judged.made):
+            note_made(session, task, source, key_rows, judged.made, known, find_transactions, has_others=has_others)
+        return key_rows, judged
+
+    def _with_equal_keys(
+        self, aside: SetAside, key_rows: KeyRows, judged: _Comparison, *, judges: bool
+    ) -> tuple[KeyRows, _Comparison]:
+        """Joins keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
+
+        Returns the rows and the result. After keys were joined, further keys may have to be locked, and further keys
+        may be equal to these. So this repeats until no key is joined any more. `judges`: whether rows are compared.
+        """
+        while True:
+            more = aside.with_locked_keys(
+                key_rows, judged.divergence if self.settings.policy is OnDivergence.LOCK else None
+            )
+            if more.events.keys.equals(key_rows.events.keys):
+                return key_rows, judged
+            key_rows, judged = more, self._judged(more) if judges else _Comparison()
+
+    def _report_unlocked(self, found: Divergence | None, batch: ChangeBatch, known: KnownColumns | None) -> None:
+        if found is not None and self.aside is not None:
+            found = self.aside.without_locked(found)
+        if found is not None:
+            _report(found, batch, known, self.settings)
+
+    def _judged(self, key_rows: KeyRows) -> _Comparison:
+        session, settings, aside = self.session, self.settings, self.aside
+        batch = key_rows.events.batch
+        known = self._known(batch)
+        compares = settings.compares(batch)
+        foreign = settings.foreign(key_rows.events, known)
+        if settings.seeks_rivals:
+            foreign = {**rival_events(session, key_rows), **foreign}
+        seeks = settings.seeks_removals and compares and aside is not None
+        following: Mapping[int, str] = {}
+        if seeks and aside is not None and aside.knows_removals:
+            following = events_after_made(session, settings.task, key_rows, known, settings.find_transactions)
+            foreign = {
+                **removed_before(session, settings.task, settings.source, key_rows, settings.find_transactions),
+                **foreign,
+            }
+
+        partial = partial_events(key_rows.events, known) if seeks and known is not None else {}
+
+        def found(until: Lsn | None, *, compares: bool) -> _Comparison:
+            if not compares and not foreign:
+                return _Comparison()
+            there = compared(session, key_rows, self.presence, until, compares=compares)
+            applied = key_rows.at[there.made & (key_rows.at >= 0)]
+            if not seeks or aside is None or not compares:
+                return _Comparison(there.divergence(foreign), applied=applied)
+            own = made_already(there, until, known, stored_by(session, batch.table), settings.task)
+            asked = {**following, **partial}
+            late = (
+                dict(zip(asked, is_newer(batch, key_rows.events.change[list(asked)], until), strict=True))
+                if asked
+                else {}
+            )
+            reasons = {**own.set_aside, **{event: why for event, why in asked.items() if late[event]}, **foreign}
+            made = aside.free_events(key_rows, np.setdiff1d(own.events, list(partial)))
+            return _Comparison(there.divergence(reasons), made, applied)
+
+        first = found(settings.seen_until, compares=compares)
+        if first.divergence is None and not len(first.made):
+            return first
+        if settings.may_share(batch) and has_others(session, batch.table.name, settings.task, settings.source):
+            return found(settings.seen_until, compares=False)
+        repaired = session.meta.safe_range.read(settings.task, settings.source)
+        if repaired is None or (settings.seen_until is not None and repaired <= settings.seen_until):
+            return first
+        return found(repaired, compares=compares)
+
+    def _known(self, batch: ChangeBatch) -> KnownColumns | None:
+        """Returns which columns of each change the log has; None if it has all columns of all changes."""
+        known = known_columns(batch, self.presence)
+        if known is None or not (self.settings.seeks_removals and self.settings.compares(batch)):
+            return known
+        return with_partial(batch, known)
 
 
 def _demand_own(parts: Sequence[ChangeBatch], settings: ComparisonSettings) -> None:
