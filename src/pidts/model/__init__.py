@@ -1,6 +1,6 @@
 """The nouns of the product: immutable, typed, without I/O. Every other package imports this one."""
 
-from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, byte_size, change_schema, image_column
+from pidts.model.batch import ChangeBatch, byte_size, change_schema, image_column
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, KeyNote, RenderedChange, epoch_before_first
 from pidts.model.cutover import (
     CheckConstraint,
@@ -32,7 +32,7 @@ from pidts.model.errors import (
     ValuesGenerated,
     Where,
 )
-from pidts.model.event import ChangeEvent, DataChange, Op, SchemaEvent
+from pidts.model.event import DataChange, Op, SchemaEvent
 from pidts.model.gtid import (
     Gtid,
     GtidSet,
@@ -85,11 +85,9 @@ from pidts.model.transaction import (
 from pidts.model.types import ColumnType, Kind
 
 __all__ = [
-    "CHANGE_FIELDS",
     "TRANSACTION_TOO_LARGE",
     "Arrival",
     "ChangeBatch",
-    "ChangeEvent",
     "CheckConstraint",
     "Checkpoint",
     "Column",

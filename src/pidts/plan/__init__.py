@@ -4,7 +4,7 @@ from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk, key_values
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
-from pidts.plan.relevance import NOTES, Log, Relevance, RelevanceKind
+from pidts.plan.relevance import NOTES, Relevance, RelevanceKind
 from pidts.plan.state import (
     HeldTables,
     Places,
@@ -27,7 +27,6 @@ __all__ = [
     "CopyState",
     "HeldTables",
     "Limits",
-    "Log",
     "LogSlice",
     "Phase",
     "Places",

@@ -1,9 +1,9 @@
 """The durable copy of a source's log: raw events in segments, and an index with an entry for each transaction."""
 
-from pidts.relay.folder import Segment, list_segments, purge
+from pidts.relay.folder import list_segments, purge
 from pidts.relay.reader import RelayReader
 from pidts.relay.recovery import RelayState
 from pidts.relay.segments.index import Origin
 from pidts.relay.writer import RelayWriter
 
-__all__ = ["Origin", "RelayReader", "RelayState", "RelayWriter", "Segment", "list_segments", "purge"]
+__all__ = ["Origin", "RelayReader", "RelayState", "RelayWriter", "list_segments", "purge"]

@@ -43,12 +43,11 @@ from pidts.model import Halted, Lsn
 from pidts.relay.disk_space import has_room
 from pidts.relay.folder import Folder
 from pidts.relay.lock import WriterLock
-from pidts.relay.permissions import make_folder
 from pidts.relay.recovery import recover
 from pidts.relay.segments.files import make_segment, open_file, write_all
 from pidts.relay.segments.index import Header, Origin, decode, entry_key, payloads
 from pidts.relay.task_needs import needs_locked
-from pidts.relay.writer import is_full, unwritable
+from pidts.relay.writer import is_full, locked, unwritable
 
 _CLOSED = -1
 
@@ -96,11 +95,7 @@ class CopyWriter:
     def open(cls, relay: Path | str, source_id: str) -> CopyWriter:
         """Takes the writer's lock, cuts the copy back if that was requested, and cuts off incomplete writes."""
         folder = Folder.of(relay, source_id)
-        try:
-            make_folder(folder.path)
-            lock = WriterLock(folder.lock, source_id)
-        except OSError as error:
-            raise unwritable(folder, error) from error
+        lock = locked(folder, source_id)
         writer = cls(folder, lock)
         try:
             writer._resume()

@@ -139,11 +139,7 @@ class RelayWriter:
     def open(cls, relay: Path | str, source_id: str, *, segment_bytes: int = 128 << 20) -> RelayWriter:
         """Takes the writer's lock, cuts off incomplete writes of the last writer, and continues at that place."""
         folder = Folder.of(relay, source_id)
-        try:
-            make_folder(folder.path)
-            lock = WriterLock(folder.lock, source_id)
-        except OSError as error:
-            raise unwritable(folder, error) from error
+        lock = locked(folder, source_id)
         writer = cls(folder, lock, segment_bytes)
         try:
             writer._resume()
@@ -432,6 +428,15 @@ class RelayWriter:
 def is_full(error: OSError) -> bool:
     """Whether the disk, or the user's quota of it, is full."""
     return error.errno in _FULL
+
+
+def locked(folder: Folder, source_id: str) -> WriterLock:
+    """Makes a relay's folder, and takes the writer's lock."""
+    try:
+        make_folder(folder.path)
+        return WriterLock(folder.lock, source_id)
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def unwritable(folder: Folder, error: OSError, unfinished: int = 0) -> Halted | Transient:

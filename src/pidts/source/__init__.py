@@ -9,7 +9,6 @@ from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, 
 from pidts.source.dump import BinlogStream
 from pidts.source.failures import SOURCE_BUSY
 from pidts.source.finding import Finding, demand
-from pidts.source.keys import last_key
 from pidts.source.log_proof import event_at, gtids_before, log_events
 from pidts.source.packets import Block, BlockShape
 from pidts.source.position import binary_logs, log_end, position, settled
@@ -37,7 +36,6 @@ __all__ = [
 __all__ += ["binary_logs", "check_source", "connect", "demand", "event_at", "gtids_before"]
 __all__ += [
     "highest_key",
-    "last_key",
     "log_end",
     "log_events",
     "position",

@@ -1,5 +1,5 @@
 """Decides, without I/O, which task carries the changes of which zone."""
 
-from pidts.zones.topology import Feed, Unreached, carried, unreached
+from pidts.zones.topology import Feed, carried, unreached
 
-__all__ = ["Feed", "Unreached", "carried", "unreached"]
+__all__ = ["Feed", "carried", "unreached"]

@@ -31,6 +31,9 @@ zones_commands = typer.Typer(
 )
 
 ZonesFile = Annotated[Path, typer.Argument(metavar="FILE", help="A task file with pidts.zones.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Carry the command out. Without it, the command only shows what it would do.")
+]
 
 
 @zones_commands.callback()

@@ -11,15 +11,13 @@ import typer
 from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
-from pidts.cli.zones.command import ZonesFile, configs_of, say
+from pidts.cli.zones.command import Yes, ZonesFile, configs_of, say
 
 
 def hand_over(
     file: ZonesFile,
     zone: Annotated[str, typer.Argument(metavar="ZONE", help="The zone that has joined.")],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Carry the command out. Without it, the command only shows what it would do.")
-    ] = False,
+    yes: Yes = False,
     debug: Debug = False,
 ) -> None:
     """Let all zones feed a new zone directly, after it has joined through one of them; all tasks keep running."""

@@ -13,7 +13,7 @@ import typer
 from pidts.cli.command import Debug, JsonInstead
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
-from pidts.cli.zones.command import ZonesFile, configs_of, say
+from pidts.cli.zones.command import Yes, ZonesFile, configs_of, say
 from pidts.model import ConfigError, Where
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def move(
     undo: Annotated[
         bool, typer.Option("--undo", help="Give up a move that was interrupted: the rows stay with their owner.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Carry the command out. Without it, the command only shows what it would do.")
-    ] = False,
+    yes: Yes = False,
     debug: Debug = False,
 ) -> None:
     """Give rows to another zone while all tasks run (pidts.conflict: owner)."""

@@ -15,7 +15,7 @@ from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.zones.child import start_run
-from pidts.cli.zones.command import ZonesFile, configs_of, say
+from pidts.cli.zones.command import Yes, ZonesFile, configs_of, say
 from pidts.model import PrecheckFailed, Where
 from pidts.model.zone import RETURNING
 
@@ -28,9 +28,7 @@ def let_zone_return(
     discard: Annotated[
         bool, typer.Option("--discard-unsent", help="Discard the zone's changes that other zones do not have.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Carry the command out. Without it, the command only shows what it would do.")
-    ] = False,
+    yes: Yes = False,
     debug: Debug = False,
 ) -> None:
     """Fill a zone again from the zone that it joins, while all other zones continue."""
