@@ -36,10 +36,7 @@ class OwnedFolder:
 
 @contextmanager
 def owned_folder(name: str) -> Iterator[Path]:
-    """Creates a folder that only this user can read, and removes it at the end.
-
-    The folders that killed processes have left are removed first.
-    """
+    """Makes a folder that only this user can read, and removes it at the end, like those of killed processes."""
     with _locked_folder(name) as folder:
         yield folder.path
 

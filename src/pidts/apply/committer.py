@@ -88,10 +88,7 @@ class _Commit:
 
 
 class Committer:
-    """Commits batches over one session.
-
-    A committer belongs to one thread: each parallel worker has its own committer.
-    """
+    """Commits batches over one session. A committer belongs to one thread: each parallel worker has its own."""
 
     def __init__(
         self,

@@ -59,10 +59,7 @@ class CheckpointRecord(Protocol):
         """Returns all workers' rows in the order of workers, without locking them; empty if the task never ran."""
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Locks the worker's row until the transaction ends.
-
-        Returns the row as the last transaction that locked it has left it.
-        """
+        """Locks the worker's row until the transaction ends; returns it as the last such transaction has left it."""
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
         """If the worker's row equals `left`, locks it as `lock` does and overwrites it with `new`.
@@ -132,10 +129,7 @@ class TombstoneRecord(Protocol):
         """Returns those tombstones of a table that have these keys."""
 
     def write(self, name: TableName, tombstones: Tombstones) -> None:
-        """Inserts or overwrites these tombstones.
-
-        Tombstones that are older than the target's limit may be removed after COMMIT.
-        """
+        """Inserts or overwrites tombstones. COMMIT may remove tombstones that are older than the target's limit."""
 
 
 class SafeRangeRecord(Protocol):
@@ -350,10 +344,7 @@ class EarlyRemovalRecord(Protocol):
         """
 
     def of_other_tasks(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries that other tasks have made for these keys.
-
-        The target may have removed entries that are some days old.
-        """
+        """Returns other tasks' entries for these keys. The target may have removed entries that are some days old."""
 
     def of_all_tasks(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the entries that all tasks have made for these keys."""

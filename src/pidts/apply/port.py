@@ -194,10 +194,7 @@ class Target(Protocol):
 
     @property
     def piece_rows(self) -> int:
-        """Returns the smallest number of rows that a copy reads and commits at once.
-
-        Only the last rows of a table may be fewer.
-        """
+        """Returns how many rows a copy commits at once, at the least. Only a table's last rows may be fewer."""
 
     @property
     def buffers_rows(self) -> bool:

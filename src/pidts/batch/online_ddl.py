@@ -74,10 +74,7 @@ def made_of(
 
 
 def _only(statement: Statement, is_ours: IsOurs) -> Statement:
-    """Returns the statement with only the task's tables.
-
-    The target may have its own tables with the other names. They must not change.
-    """
+    """Returns the statement with only the task's tables. The target may have tables of its own with the other names."""
     if isinstance(statement, DropTable):
         return replace(statement, tables=tuple(filter(is_ours, statement.tables)))
     if isinstance(statement, RenameTable):

@@ -50,10 +50,7 @@ _NEAR_LOW, _NEAR_HIGH = _power(128 + 32), _power(128 - 32)
 
 @inline
 def _step(word: int) -> int:
-    """Returns the CRC-32 after eight more bytes.
-
-    In `word`, the first four of them are already combined with the CRC-32.
-    """
+    """Returns the CRC-32 after eight more bytes. In `word`, the first four are already combined with the CRC-32."""
     found: int = (
         _wide(_TABLES[1792 + (word & 0xFF)])
         ^ _wide(_TABLES[1536 + (word >> 8 & 0xFF)])

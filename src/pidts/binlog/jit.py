@@ -196,10 +196,7 @@ copy: Any = intrinsic(_copy)
 
 
 def address(buffer: Any) -> int:
-    """Returns the address of a buffer (bytes, memoryview, mmap, array).
-
-    The buffer must exist while the address is used.
-    """
+    """Returns the address of a buffer (bytes, memoryview, mmap, array), which must exist while the address is used."""
     found: int = pa.py_buffer(buffer).address if len(buffer) else 0
     return found
 

@@ -268,10 +268,7 @@ def _script(statements: Sequence[tuple[str, str]]) -> str:
 
 
 def held_back(transaction: Transaction, xa: Xa) -> Transaction:
-    """Returns a transaction with its XA step.
-
-    In a PREPARE, rows and statements move into the step, since they take effect at COMMIT.
-    """
+    """Returns a transaction with its XA step. Rows and statements of a PREPARE take effect at COMMIT."""
     if xa.step is XaStep.PREPARE:
         xa = replace(
             xa,

@@ -34,10 +34,7 @@ _ESCAPED = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z
 
 
 def statement_text(sql: bytes, client: str | None, connection: str | None, sql_mode: int) -> str:
-    """Returns the statement as text.
-
-    `client` and `connection` are the session's charsets; None if the log lacks them.
-    """
+    """Returns the statement as text. `client` and `connection` are the session's charsets; None: the log lacks them."""
     charset = "utf8mb4" if client is None or client == "binary" else client
     in_literals = (connection or "binary") if client == "binary" or connection == "binary" else charset
     is_one = in_literals == charset or {in_literals, charset} <= charsets.UTF8

@@ -143,10 +143,7 @@ def _terminated(cursor: Cursor) -> str:
 
 
 def _variables(data: bytes) -> dict[str, Any]:
-    """Returns the session's settings.
-
-    The event has the settings in the order of their codes; settings after an unknown code are not read.
-    """
+    """Returns the session's settings, which are in the order of their codes, up to the first unknown code."""
     cursor = Cursor(data, "a QUERY event's session settings")
     session: dict[str, Any] = {}
     while cursor.left:

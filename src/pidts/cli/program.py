@@ -48,10 +48,7 @@ def main() -> None:
 
 
 def note_signals() -> None:
-    """Notes the first SIGINT or SIGTERM, for `end_at_once_on_signals` or `has_noted_signal`.
-
-    A second signal ends the process.
-    """
+    """Notes the first SIGINT or SIGTERM, for the functions below. A second signal ends the process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _note)
 

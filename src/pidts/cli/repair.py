@@ -240,10 +240,7 @@ def _not_repaired(config: TaskConfig, report: Report) -> list[str]:
 
 
 def _not_compared(work: Repairs, report: Report) -> str:
-    """Returns a text that says how many tables were not compared; empty if there are none.
-
-    The lines before the summary name the reasons.
-    """
+    """Returns how many tables were not compared, as text; empty for none. The lines before it name the reasons."""
     unseen = sum(not (one.differences or one.waiting) and bool(one.problem or one.waits) for one in report.tables)
     count = unseen + len(work.filtered)
     if not count:

@@ -53,10 +53,7 @@ class Address:
 
 
 def source_address(url: str, environ: Mapping[str, str], own: str = "") -> Address:
-    """Parses `mysql://user@host:port/`.
-
-    The password is in the URL, in a variable that it names, in the variable `own`, or in MYSQL_PWD.
-    """
+    """Parses `mysql://user@host:port/`; the password is in it, in a variable that it names, in `own`, or MYSQL_PWD."""
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
     common = _common(url, environ, own, "MYSQL_PWD")

@@ -241,10 +241,7 @@ def _renamed(source: str, change: SchemaChange, member_changes: Iterable[MemberC
 
 
 def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) -> Statement | None:
-    """Returns the part of the statement that is run; None: nothing is run.
-
-    Columns that other members still need are not dropped.
-    """
+    """Returns the part of the statement that is run; None: nothing. Columns that other members need are not dropped."""
     if not isinstance(statement, AlterTable):
         return statement
     if run.rest:

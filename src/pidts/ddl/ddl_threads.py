@@ -199,10 +199,7 @@ class DdlThreads:
             thread.start()
 
     def wait(self, due: Collection[Lsn], seconds: float, stop: Callable[[], bool]) -> None:
-        """Waits until these changes end or halt, the time runs out, or the caller stops.
-
-        Raises the errors of the changes.
-        """
+        """Waits until these changes end or halt, the time runs out, or the caller stops. Raises the changes' errors."""
         deadline = time.monotonic() + seconds
         with self._moved:
             while self._failure is None and not self._running.isdisjoint(due):

@@ -47,10 +47,7 @@ class LogInput(Protocol):
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the log again up to its current end.
-
-        The blocks begin at `place`, or at the beginning of the file that contains it.
-        """
+        """Yields the log again up to its current end, from `place` or the beginning of the file that contains it."""
 
 
 @dataclass(frozen=True, slots=True)

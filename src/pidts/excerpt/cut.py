@@ -201,10 +201,7 @@ class _EventGroup:
 
 
 def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]]:
-    """Yields each transaction with its server's version.
-
-    The rows of a prepared XA transaction are yielded at its commit.
-    """
+    """Yields each transaction with its server's version, the rows of a prepared XA transaction at its commit."""
     undecided: PreparedEventGroups[_EventGroup] = PreparedEventGroups()
     for found, block, version in completed(blocks, 0):
         for transaction, group in _each(found, block):

@@ -19,10 +19,7 @@ _SHORTEST = 9
 
 
 def json_value(value: Any, kind: ColumnType | None = None) -> Any:
-    """Returns the JSON form of a value.
-
-    If `kind` is not given, a FLOAT has the digits of the DOUBLE with the same value.
-    """
+    """Returns the JSON form of a value. Without `kind`, a FLOAT has the digits of the DOUBLE with the same value."""
     match value:
         case datetime():
             text = value.replace(tzinfo=None).isoformat()

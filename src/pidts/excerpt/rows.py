@@ -219,10 +219,7 @@ class _Assembly:
         }
 
     def _images(self, chosen: Numbers, side: str) -> pa.Array:
-        """Returns the before or after images (`side`) of the chosen rows.
-
-        Rows from one change batch must be adjacent.
-        """
+        """Returns the before or after images (`side`) of the chosen rows. Rows from one batch must be adjacent."""
         parts, places = [], []
         image = self._view.schema.field("old").type
         for number, batch in enumerate(self._changes):
@@ -252,10 +249,7 @@ class _Assembly:
 
 
 def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArray[np.bool_]:
-    """Returns a mask of the rows that were received a second time.
-
-    All rows are in one log file; their events begin at `offsets`.
-    """
+    """Returns a mask of the rows that were received twice. All are in one log file, at events at `offsets`."""
     found = np.zeros(len(offsets), np.bool_)
     here = first.change_no, first.log_index
     for one in again:

@@ -19,10 +19,7 @@ def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> l
 
 
 def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """Returns the schema changes in a QUERY event.
-
-    A statement that changed rows is an error, since the log lacks the rows.
-    """
+    """Returns the schema changes in a QUERY event. One that changed rows is an error: the log lacks the rows."""
     found = concerning(query.sql, query.schema, dialect.under(query.sql_mode, query.time_zone), tables)
     for statement in found:
         if isinstance(statement, StatementDml):

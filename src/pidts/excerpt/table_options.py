@@ -57,10 +57,7 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
 
 
 def tables_or_database(tables: str, url: str) -> str:
-    """Returns the tables that a user names, otherwise all tables of the database in the URL.
-
-    The result is empty if the user names neither.
-    """
+    """Returns the tables that a user names, otherwise those of the database in the URL; empty without either."""
     if tables or not is_url(url):
         return tables
     database = unquote(split_url(url, "bad-source-url")[0].path.strip("/"))

@@ -57,10 +57,7 @@ class RelayApplication:
         self.app = Starlette(routes=[*routes, Route("/healthz", _healthy)])
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs work that reads files or waits, and returns its result.
-
-        It runs in a thread: other requests are answered meanwhile.
-        """
+        """Runs work that reads files or waits, in a thread: other requests are answered meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def close(self) -> None:

@@ -80,10 +80,7 @@ class RelayClient:
         self._connection: HTTPConnection | None = None
 
     def more(self, has: IndexPrefix, wait: float) -> LogResponse:
-        """Returns the piece of the relay after the copy's end.
-
-        The server waits up to `wait` seconds for log to send.
-        """
+        """Returns the piece of the relay after the copy's end. The server waits up to `wait` seconds for log."""
         query = urlencode({**encode_prefix(has), "wait": wait})
         return self._answer(self._ask("GET", f"more?{query}"))
 

@@ -121,10 +121,7 @@ class ServedRelay:
     # The answers to requests of followers.
 
     def more(self, has: IndexPrefix, seconds: float) -> LogResponse:
-        """Returns the piece after a copy's end as soon as there is one.
-
-        If there is no piece within `seconds`, returns an answer without one.
-        """
+        """Returns the piece after a copy's end as soon as there is one; after `seconds`, an answer without one."""
         deadline = time.monotonic() + seconds
         while True:
             rings = self._rings
@@ -227,10 +224,7 @@ class ServedRelay:
             release(self._served.relay, self._id, limits)
 
     def _is_kept(self, needs: Mapping[str, Lsn | None]) -> bool:
-        """Returns whether the recorded needs already keep all log that these tasks need.
-
-        Recorded places may be earlier ones.
-        """
+        """Returns whether the recorded needs already keep all log that these tasks need, or more."""
         recorded = {one.task: one.lsn for one in read_needs(self._folder)}
         return all(
             name in recorded and ((need := recorded[name]) is None or (lsn is not None and need <= lsn))
@@ -354,10 +348,7 @@ class ServedRelay:
             raise self._differs(has)
 
     def _next_records(self, has: IndexPrefix, data: bytes) -> SegmentPiece | None:
-        """Returns the next whole records with their events.
-
-        If the first record has too many events, returns a part of these.
-        """
+        """Returns the next whole records with their events, or a part of the first one if it has too many."""
         named = len(MAGIC) + len(self._format(has.segment)) if not has.index_bytes else 0
         taken, log_end = 0, named
         for after, payload in payloads(data):

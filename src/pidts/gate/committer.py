@@ -327,10 +327,7 @@ class ChannelCommitter:
 
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yields the rows in pieces of about the same size, each with the numbers of its last row.
-
-    `last` are the numbers of the last row of all.
-    """
+    """Yields the rows in pieces of about the same size, each with the numbers of its last row; `last`: of all rows."""
     yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
 
 

@@ -102,10 +102,7 @@ class Records:
         return replace(self, made=tuple(made))
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yields the rows in pieces, each with the numbers of its last row.
-
-        The first row gets the numbers that follow `last`.
-        """
+        """Yields the rows in pieces, each with its last row's numbers. The first row gets the numbers after `last`."""
         numbering, ends = Numbering(last), transaction_ends(self.entries)
         for records in self._unnumbered():
             rows, numbering = numbering.of(records, ends, self.instance_of)

@@ -28,10 +28,7 @@ class PreparedRecords:
 
 
 class RecordPrefetch:
-    """Makes the records of at most one log part in advance, in a thread of its own.
-
-    The methods are called by one thread only.
-    """
+    """Makes the records of at most one log part in advance, in a thread of its own. One thread calls the methods."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")

@@ -179,10 +179,7 @@ def _documents(batch: ChangeBatch, zone: str) -> pa.Array:
 
 
 def _images(batch: ChangeBatch, side: str, there: _Mask, held: npt.NDArray[np.bool_] | None, zone: str) -> pa.Array:
-    """Returns the before or after images (`side`); an empty text if a change has no such image.
-
-    Columns that an image lacks are left out.
-    """
+    """Returns the before or after images (`side`), without columns that the log lacks; empty if there is no image."""
     count = len(batch)
     if not there.any():
         return pa.array([""] * count, TEXT)

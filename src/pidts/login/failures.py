@@ -60,10 +60,7 @@ def without_password(said: str) -> str:
 
 
 def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckFailed | None:
-    """Returns the error for a failed TLS handshake.
-
-    Returns None if TLS did not cause the driver's error, or if a retry may help.
-    """
+    """Returns the error for a failed TLS handshake; None if TLS is not the cause, or if a retry may help."""
     found = _cause(error)
     if found is None or isinstance(found, _CUT) or (found.reason or "").endswith(_DAMAGED):
         return None

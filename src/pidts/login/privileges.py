@@ -66,10 +66,7 @@ class Privileges:
 
 
 def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
-    """Returns all grants of a session.
-
-    `names_roles` is for MySQL 8, which shows the grants of a role only if SHOW GRANTS names the role.
-    """
+    """Returns a session's grants. `names_roles`: SHOW GRANTS has to name the roles to show theirs (MySQL 8)."""
     sql = "SHOW GRANTS"
     if names_roles:
         try:

@@ -47,10 +47,7 @@ _POSTGRES = {
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The TLS settings of one connection.
-
-    The settings can be pickled, since their files are read only when a connection is made.
-    """
+    """The TLS settings of one connection. They can be pickled: their files are read when a connection is made."""
 
     mode: Mode = Mode.PREFERRED
     ca: str | None = None

@@ -1,7 +1,4 @@
-"""The changes of a table one by one, in log order, before their net effect is computed.
-
-Targets with change tables get them.
-"""
+"""The changes of a table one by one, in log order, before their net effect; for targets with change tables."""
 
 from __future__ import annotations
 

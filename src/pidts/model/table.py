@@ -125,10 +125,7 @@ class Table:
         return any(column.type.has_unknown_charset for column in self.columns)
 
     def column(self, name: str) -> Column:
-        """Returns the column of exactly this name.
-
-        MySQL compares column names without case, so callers pass names as declared.
-        """
+        """Returns the column of exactly this name. MySQL ignores case here; callers pass names as declared."""
         for column in self.columns:
             if column.name == name:
                 return column

@@ -34,10 +34,7 @@ class BlockedStatement:
 def blocked_statements(
     state: PlanState, log: Log, relevance_of: RelevanceOf, known: Collection[TableName], halted: Collection[Lsn]
 ) -> tuple[BlockedStatement, ...]:
-    """Returns the blocked statements at this state, for known and new tables.
-
-    `halted` are the schema changes that wait for an operator.
-    """
+    """Returns the blocked statements of known and new tables. `halted`: schema changes that need an operator."""
     joined, places = JoinedTables(state.copy), state.exceptions
     there = [_of_held_tables(held, state.lsn, log, relevance_of, joined, places) for held in state.held]
     there += _of_all(state, log(state.lsn, None), relevance_of, known, halted)

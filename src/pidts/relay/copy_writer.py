@@ -119,10 +119,7 @@ class CopyWriter:
         return has_room(self._folder.path)
 
     def write(self, piece: SegmentPiece) -> None:
-        """Writes a piece, durably if it has index records.
-
-        Raises `Halted` if the piece does not follow the copy's end.
-        """
+        """Writes a piece, durably if it has index records. Raises `Halted` if it does not follow the copy's end."""
         has = self._has
         with self._guard():
             if has is None or piece.segment != has.segment:

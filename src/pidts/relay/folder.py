@@ -156,10 +156,7 @@ class Folder:
         return Discontinuity("relay-corrupt", what, where=self.where(segment), todo=todo)
 
     def damaged(self, segment: int, place: int) -> Discontinuity:
-        """Returns the error for a damaged index record.
-
-        If the record is in the last segment, the next writer repairs the segment.
-        """
+        """Returns the error for a damaged index record. In the last segment, the next writer repairs it."""
         error = self.corrupt(segment, f"the record at byte {place} of the index is damaged")
         if segment != self.numbers()[-1]:
             return error
@@ -184,10 +181,7 @@ class Folder:
 
 @lru_cache(maxsize=256)
 def _file(folder: Path, segment: int, kind: str) -> Path:
-    """Returns the path of a segment's file.
-
-    The path is cached: readers ask for it several times a batch, and making it takes long.
-    """
+    """Returns the path of a segment's file, cached: readers ask for it several times a batch."""
     return folder / f"{segment:09}.{kind}"
 
 

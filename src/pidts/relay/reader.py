@@ -492,10 +492,7 @@ class RelayReader:
         return self.folder.purged(f"segment {segment} is gone")
 
     def renew(self) -> None:
-        """Clears the caches if the relay was cut back, or will be.
-
-        `read` does not call this, so without a call it might read an old file.
-        """
+        """Clears the caches if the relay was cut back, or will be. Without this call, `read` might read an old file."""
         if not self._is_renewed:
             return
         self._signature = refetch_signature(self.folder)

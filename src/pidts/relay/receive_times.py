@@ -148,10 +148,7 @@ class ReceiveTimes:
                 self._handle = -1
 
     def _read(self) -> None:
-        """Reads the records since the last call.
-
-        Also reads the last known record again, which may cover more log now.
-        """
+        """Reads the records since the last call, and the last known record, which may cover more log now."""
         try:
             if self._handle < 0:
                 self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

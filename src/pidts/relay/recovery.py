@@ -112,10 +112,7 @@ def read_format(log: Path) -> bytes | None:
 
 
 def settled(undecided: Undecided, entry: LogEntry) -> LogEntry:
-    """Returns an entry of an XA transaction with the place of its prepared rows.
-
-    Any other entry is returned unchanged.
-    """
+    """Returns an entry of an XA transaction with the place of its prepared rows, any other entry unchanged."""
     what, extent = entry.transaction, entry.extent
     if what.xa is None:
         return entry

@@ -197,10 +197,7 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that is the last one after the cut.
-
-    If no segment begins at or before the place, returns None, and nothing is cut.
-    """
+    """Returns the last segment after the cut; None if no segment begins at or before the place: nothing is cut."""
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

@@ -128,10 +128,7 @@ class TaskNeed:
                 write_need(self._folder, Need(self._task, None, self._keep_seconds, is_local=True))
 
     def move(self, lsn: Lsn) -> None:
-        """Records that the target has everything up to `lsn`.
-
-        If the target was restored, `lsn` may be before the recorded one.
-        """
+        """Records that the target has everything up to `lsn`. After the target was restored, `lsn` may go back."""
         with needs_locked(self._folder):
             write_need(self._folder, Need(self._task, lsn, self._keep_seconds, is_local=True))
 

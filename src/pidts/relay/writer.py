@@ -341,10 +341,7 @@ class RelayWriter:
         self._state = RelayState(header.start, header.origin, None, format_event, header.segment, header.start)
 
     def _accept(self, frames: list[bytes | memoryview], written: int) -> None:
-        """Counts the complete entries in the index.
-
-        The entries are counted even after a failed write, since readers may have seen them.
-        """
+        """Counts the complete entries in the index, even after a failed write: readers may have seen them."""
         if self._state is None:
             raise AssertionError("entries without a segment")
         count, lsn = 0, self._state.lsn

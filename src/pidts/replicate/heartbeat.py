@@ -86,10 +86,7 @@ class Heartbeat:
         return True
 
     def _prepare(self, session: Session) -> None:
-        """Creates the table if it is missing.
-
-        An account that may not create tables can use a table that somebody else has created.
-        """
+        """Creates the table if it is missing. An account that may not create tables can use an existing one."""
         where = [self._table.schema, self._table.name]
         found = query(
             session, "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", where

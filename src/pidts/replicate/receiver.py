@@ -217,10 +217,7 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """Whether the relay already has this event.
-
-        If a server is asked by GTID, it sends the file from its beginning.
-        """
+        """Whether the relay already has this event. Asked by GTID, a server sends the file from its beginning."""
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None

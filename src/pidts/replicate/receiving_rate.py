@@ -12,10 +12,7 @@ class ReceivingRate:
         self._last = (monotonic(), thread_time(), 0.0, 0)
 
     def since_last(self, waited: float, received: int) -> dict[str, float]:
-        """Returns the fields of the status for the time since the last call.
-
-        `waited` and `received` count from the start.
-        """
+        """Returns the status's fields for the time since the last call; `waited`, `received`: since the start."""
         now = (monotonic(), thread_time(), waited, received)
         before, self._last = self._last, now
         seconds = max(now[0] - before[0], 1e-6)

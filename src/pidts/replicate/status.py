@@ -217,10 +217,7 @@ class ReceiveProblem:
 
     @property
     def needs_operator(self) -> bool:
-        """Whether an operator must act, by freeing disk space.
-
-        If the source cannot be reached, the replicator only waits for it.
-        """
+        """Whether an operator must free disk space. For an unreachable source, the replicator only waits."""
         return self.error.code == RELAY_FULL
 
     def to_json(self) -> dict[str, Any]:

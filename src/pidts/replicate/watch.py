@@ -84,10 +84,7 @@ class LogWatch:
         state: Callable[[], ReplicatorState],
         heartbeat: Heartbeat | None,
     ) -> None:
-        """`state` returns the replicator's state.
-
-        If `heartbeat` is given, the log's end is read after each heartbeat that it writes.
-        """
+        """`state` returns the replicator's state. With `heartbeat`, the log's end is read after each heartbeat."""
         self._source, self._origin, self._state, self._heartbeat = source, origin, state, heartbeat
         self._every = min(_EVERY, heartbeat.seconds) if heartbeat is not None else _EVERY
         self._session: Session | None = None

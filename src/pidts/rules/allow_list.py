@@ -58,10 +58,7 @@ class _TablePatterns:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """One block-allow-list.
-
-    Called with a table's name, it returns whether the table is replicated. An empty list takes every table.
-    """
+    """One block-allow-list. Called with a table's name, it says whether the table is replicated. Empty: every table."""
 
     do_dbs: tuple[str, ...] = ()
     ignore_dbs: tuple[str, ...] = ()
@@ -87,10 +84,7 @@ class AllowList:
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Parses a list of tables, such as `shop.orders,crm.*`.
-
-        A schema means all of its tables, an empty text all tables.
-        """
+        """Parses a list of tables, such as `shop.orders,crm.*`. A schema: all its tables; an empty text: all."""
         return cls(do_tables=tuple(pair for name in map(str.strip, text.split(",")) if name for pair in _pairs(name)))
 
     def __call__(self, table: TableName) -> bool:

@@ -131,10 +131,7 @@ class ColumnMapping:
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
     def is_reversible(self, table: Table) -> bool:
-        """Whether the original value follows from the mapped value.
-
-        For a text of digits it does not: `7` and `07` become the same number.
-        """
+        """Whether the mapped value shows the original: not for texts of digits, as `7` and `07` are one number."""
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 
     def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:

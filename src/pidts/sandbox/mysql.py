@@ -179,10 +179,7 @@ def _password_file(kind: str, directory: Path, password: str) -> Path:
 
 
 def _is_ready(pid_file: Path, pid: int, port: int) -> bool:
-    """Whether the server is ready.
-
-    The process id is compared with the pid file, since another server may answer on the port.
-    """
+    """Whether the server is ready. Compares the process id with the pid file: another server may answer on the port."""
     try:
         if pid_file.read_text("utf-8").strip() != str(pid):
             return False

@@ -108,10 +108,7 @@ def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
 
 
 def copied_keys(table: Table) -> tuple[Key, ...]:
-    """Returns the sorted keys for a table made by CREATE TABLE LIKE.
-
-    In MariaDB, the keys of `table` may be unsorted.
-    """
+    """Returns the sorted keys for CREATE TABLE LIKE. In MariaDB, the keys of `table` may be unsorted."""
     return in_order(table.keys, {_fold(column.name): column for column in table.columns})
 
 

@@ -39,10 +39,7 @@ _MOST_BYTES_IN_MARIADBS_ROW = 65532
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
-    """Returns the full names of charset and collation.
-
-    Each of the two names may be missing. The collation's name may be incomplete.
-    """
+    """Returns the full names of charset and collation. Either may be missing, and the collation's may be incomplete."""
     if collation == "default":
         charset = charset_name(charset or inherited[0])
         return charset, collation_name(dialect.collation_of(charset))

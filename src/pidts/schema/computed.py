@@ -53,10 +53,7 @@ class GeneratedExpression:
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """Returns the words of the expression.
-
-        Spaces and the case of letters make no difference, so the words can be compared.
-        """
+        """Returns the words of the expression, to compare it without regard to spaces and the case of letters."""
         return tuple(
             (token.lexeme.name, token.text) if token.lexeme in (Lexeme.TEXT, Lexeme.SIGN) else ("", token.text.lower())
             for token in self.tokens

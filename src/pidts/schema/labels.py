@@ -58,10 +58,7 @@ def text_of(data: bytes, charset: str) -> str | None:
 
 
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
-    """Returns the labels as the server's catalog shows them, now that the charset is known.
-
-    In a binary column, labels keep trailing spaces.
-    """
+    """Returns the labels as the catalog shows them in this charset. In a binary column they keep trailing spaces."""
     texts = (_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
     return tuple(texts) if charset == "binary" else tuple(text.rstrip(" ") for text in texts)
 

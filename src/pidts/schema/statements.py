@@ -113,10 +113,7 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class AlterDatabase:
-    """Sets the default charset for future tables; `default` means the server's charset.
-
-    If both fields are None, nothing changes.
-    """
+    """Sets the default charset for future tables; `default`: the server's. If both fields are None, nothing changes."""
 
     name: str
     charset: str | None = None

@@ -100,10 +100,7 @@ class LogTail:
     _begun: bool = False
 
     def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
-        """Returns the lines since the last call, but only the last ones if there are very many.
-
-        The first call returns no lines.
-        """
+        """Returns the lines since the last call, or only the last of very many. The first call returns none."""
         try:
             state = self.log.stat()
         except OSError:

@@ -52,10 +52,7 @@ class BlockReader(PacketReader):
         return block
 
     def check_frame(self) -> None:
-        """Checks the frame of a packet.
-
-        Does nothing if the packet continues a long event, since it then has no event header.
-        """
+        """Checks the frame of a packet, unless it continues a long event: then it has no event header."""
         if self._left is None:
             self._check_frame()
 

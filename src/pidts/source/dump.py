@@ -91,10 +91,7 @@ class BinlogStream:
         """
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
-        """Returns all events that have arrived, without heartbeats.
-
-        Waits for the first event, at most `timeout` seconds.
-        """
+        """Returns all events that have arrived, without heartbeats. Waits up to `timeout` seconds for the first one."""
         if self.ended:
             return []
         packets = self._packets.read(timeout)

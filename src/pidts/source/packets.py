@@ -92,10 +92,7 @@ class PacketReader:
         return packets[0]
 
     def receive(self, timeout: float) -> bool:
-        """Waits, and adds arriving bytes to `here`; returns False after the timeout.
-
-        After this call, an earlier view of `here` is invalid.
-        """
+        """Waits, and adds arriving bytes to `here`; False after the timeout. Earlier views of `here` end."""
         return self._arrives(time.monotonic() + timeout)
 
     def silent(self) -> float:

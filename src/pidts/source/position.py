@@ -145,10 +145,7 @@ def _snapshot(connection: Session) -> tuple[int, int]:
 
 
 def _await_owned(connection: Session, deadline: float) -> bool:
-    """Waits until every running transaction that already has a GTID is committed in the engine.
-
-    Returns False if it takes too long.
-    """
+    """Waits until the engine has committed each running transaction that has a GTID. False: it takes too long."""
     waiting = _owned(connection)
     while waiting:
         waiting &= _owned(connection)

@@ -29,10 +29,7 @@ def is_read_only(connection: Session) -> bool:
 
 
 def make_read_only(connection: Session) -> bool:
-    """Forbids writing; returns False if the account may not do this.
-
-    The server waits for transactions that are committing.
-    """
+    """Forbids writing; False if the account may not do this. The server waits for transactions that commit."""
     name = "super_read_only" if "super_read_only" in read_only_variables(connection) else "read_only"
     try:
         query(connection, f"SET GLOBAL {name} = ON")

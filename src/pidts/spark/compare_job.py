@@ -97,10 +97,7 @@ def _job(spark: SparkSession, tag: str, work: Work, tasks: Sequence[Sequence[Key
 
 
 def _carrying(work: Work, tasks: Sequence[Sequence[KeySpan]]) -> Callable[[int], Sequence[SpanResult] | str]:
-    """Returns the code of a task.
-
-    The task returns PiDTS's errors as text, since Spark would repeat a task that raises.
-    """
+    """Returns the code of a task. It returns PiDTS's errors as text: Spark would repeat a task that raises."""
 
     def task(number: int) -> Sequence[SpanResult] | str:
         keep_what_is_loaded()

@@ -69,10 +69,7 @@ class _StoppedError(Exception):
 
 
 class CopyRunner:
-    """Carries out the requests of one run, batch by batch, in one thread.
-
-    Other threads may call `cancel`, and finally `close`.
-    """
+    """Carries out the requests of one run, batch by batch, in one thread. Others may call `cancel`, finally `close`."""
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000, *, is_cluster: bool = False) -> None:
         """`stop` says whether the run has to end.

@@ -96,10 +96,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
 
 
 def not_started(error: Exception) -> PidtsError:
-    """Returns the error to raise if no JVM has started.
-
-    If Java is missing, the error is permanent, since a retry is useless.
-    """
+    """Returns the error if no JVM has started. It is permanent without Java, since a retry is useless."""
     if not isinstance(error, PySparkRuntimeError):
         return Transient("spark-died", "Spark's JVM disappeared while it was starting")
     if _java_runs():

@@ -292,17 +292,11 @@ class TaskStream:
         return {**dict.fromkeys(self.halted_tables, state.lsn), **state.exceptions}
 
     def unapplied(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
-        """Returns the first received entry that is not applied yet; None if there is none.
-
-        Changes of waiting tables do not count.
-        """
+        """Returns the first received entry that is not applied, without waiting tables; None if there is none."""
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received, waiting)
 
     def oldest_waiting(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
-        """Returns the first received entry with a change that the target lacks because its table waits.
-
-        None if there is none.
-        """
+        """Returns the first received entry with a change that waits with its table; None if there is none."""
         log = partial(relay.entries, joined=True)
         return self._waiting_changes.first(waiting, self._state.copy, log, received)
 
@@ -405,10 +399,7 @@ class TaskStream:
         self._copying.close(max(0.0, deadline - time.monotonic()))
 
     def _called(self, slices: DataFrame, query: Path, batch_id: int) -> None:
-        """Carries out the job for which Spark makes this call, if there is one.
-
-        After the job, waits until another job is noted.
-        """
+        """Carries out the job for which Spark makes this call, if any. Then waits until another job is noted."""
         note = _noted(query, batch_id)
         if note is not None:
             self._do_job(slices, note)

@@ -1,7 +1,4 @@
-"""Targets that rows are written to.
-
-Each target is a picklable configuration; its `connect` returns a session (`pidts.apply.port`).
-"""
+"""Targets that rows are written to: picklable configurations, whose `connect` returns a session (`apply.port`)."""
 
 from pidts.target.hive import HiveTarget
 from pidts.target.iceberg import IcebergTarget

@@ -57,10 +57,7 @@ class StructureDifference:
 
 
 def difference(statement: AlterTable, before: Table, after: Table) -> StructureDifference:
-    """Returns what an ALTER TABLE changes.
-
-    All names in one ALTER are the names before the ALTER: `RENAME a TO b, RENAME b TO a` is a swap.
-    """
+    """Returns what an ALTER TABLE changes. Its names are those before it: `RENAME a TO b, RENAME b TO a` is a swap."""
     origin = kept_names(statement, before, after)
     kept = tuple((before.column(old), after.column(new)) for new, old in origin.items())
     stayed = set(origin.values())

@@ -88,10 +88,7 @@ class RowLockRecord:
         return self._locks(task, source, table, self._run(f"{sql} ORDER BY lsn, row_key", values)[0])
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
-        """Returns the ids of a table's locks, the oldest first.
-
-        With `origin`, only locks of that source table count.
-        """
+        """Returns the ids of a table's locks, the oldest first; with `origin`, only those of that source table."""
         sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {OF_TABLE}"
         values = [task, source, *schema_and_name(table)]
         if origin is not None:
@@ -166,10 +163,7 @@ class RowLockRecord:
         self._given.update((task, source, one.table.name) for one in locks)
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns the locks with these ids that still exist.
-
-        Until the transaction ends, no other session resolves these locks.
-        """
+        """Returns the locks with these ids that still exist. No other session resolves them in this transaction."""
         return self._some(task, source, table, ids, " FOR UPDATE")
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:

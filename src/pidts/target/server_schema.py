@@ -42,10 +42,7 @@ class ServerSchema(Generic[S]):
         return shape.table if shape else None
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same as `structure`.
-
-        If a server shows more of a table's declaration, its class overrides this method.
-        """
+        """Returns the same as `structure`, unless a server shows more of a table's declaration."""
         return self.structure(name)
 
     def misfits(self, table: Table) -> list[str] | None:

@@ -221,10 +221,7 @@ def _two(begin: int) -> int:
 
 @inline
 def _day(begin: int) -> int:
-    """Returns the `days` value of a text such as `2024-02-29`; `_BAD` for any other text.
-
-    The date need not be a real one.
-    """
+    """Returns the `days` value of a text such as `2024-02-29`; `_BAD` for other texts. The date need not be real."""
     year, month, day = _two(begin) * 100 + _two(begin + 2), _two(begin + 5), _two(begin + 8)
     if load8(begin + 4) != 45 or load8(begin + 7) != 45:
         return _BAD

@@ -365,10 +365,7 @@ class DdlRunner:
         return None
 
     def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> ChangeEnd:
-        """Ends the open transaction with "done", and returns how the attempt ends.
-
-        `journal` may be a journal that another member has begun.
-        """
+        """Ends the transaction with "done"; returns how the attempt ends. Another member may have begun `journal`."""
         if left := self._lock_epochs(session, change):
             return left
         self._record_others(session, change)

@@ -279,10 +279,7 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
 def _finds(
     events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], RowStorage]
 ) -> Mask:
-    """Returns the columns in which the target's row equals the event's before image.
-
-    If the row equals the after image, these are all columns.
-    """
+    """Returns the columns in which the row equals the event's before image: all, if it equals the after image."""
     table, change = events.batch.table, pa.array(events.change[number])
     before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
     equal = equal_columns(table, before, there, columns, stored)

@@ -57,10 +57,7 @@ def lock_ids(keys: pa.Table) -> list[str]:
 
 
 def split(events: KeyEvents, held: Mask) -> ChangeBatch:
-    """Returns the batch without held events.
-
-    An UPDATE that changes the key has two events, and only one of them may be held.
-    """
+    """Returns the batch without held events. Of an UPDATE that changes the key, only one event may be held."""
     batch, size = events.batch, len(events.batch)
     free = ~held
     leaves, arrives = np.zeros(size, np.bool_), np.zeros(size, np.bool_)

@@ -294,10 +294,7 @@ def resolve_in(
     *,
     awaited: bool = True,
 ) -> list[ResolvePreview]:
-    """Does what `resolve` does, in the transaction that is already open.
-
-    `begun` are the unfinished commands that this call may end.
-    """
+    """Does what `resolve` does, in the open transaction. `begun` are the unfinished commands that it may end."""
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)
     demand_winner(found, begun or UnfinishedResolves())
@@ -485,10 +482,7 @@ def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
 
 
 def _followed(row: Values | None, before: Values | None, after: Values | None, take: ResolveWith) -> Values | None:
-    """Returns the row after a held change; None: there is no row.
-
-    `before` and `after` have only columns that the log has.
-    """
+    """Returns the row after a held change; None: no row. `before` and `after` have only columns that the log has."""
     if after is None:
         return None
     if before is None:

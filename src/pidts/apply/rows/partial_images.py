@@ -103,10 +103,7 @@ KEEP_KEYS = (
 
 
 class ImageCompletion:
-    """Completes the images of one table's changes.
-
-    The caller reads the target's rows of `keys`, and calls `images`, then `written`.
-    """
+    """Completes the images of one table. The caller reads the rows of `keys`, calls `images`, then `written`."""
 
     def __init__(
         self,
@@ -410,10 +407,7 @@ class ImageCompletion:
         return np.concatenate([self._columns[:, place], np.ones(len(prev) - len(self._columns), np.bool_)])
 
     def _unresolved(self, prev: Numbers, *, before: bool) -> Numbers:
-        """Returns the nodes that need a column which no node of their chain has.
-
-        Values of before images count only if `before` is true.
-        """
+        """Returns the nodes whose chain lacks a needed column. Values of before images count only with `before`."""
         size = self._size
         found = np.zeros(2 * size, np.bool_)
         for place, column in enumerate(self._table.columns):

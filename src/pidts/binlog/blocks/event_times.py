@@ -54,10 +54,7 @@ class EventTimes:
     """
 
     def __init__(self, walker: LogWalker, commit_time: int | None = None) -> None:
-        """`walker` starts before the first event.
-
-        `commit_time`: the time of all changes, if one event commits all changes.
-        """
+        """`walker` starts before the first event. `commit_time`: the time of all changes, if one event commits all."""
         self._walker = walker
         self._commit_time = commit_time
         self._files: list[int] = []

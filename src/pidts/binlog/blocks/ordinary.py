@@ -499,10 +499,7 @@ def _close(state: Any, at: int, end: int, block_end: int, step: int, xid_size: i
 
 @inline
 def place(expected: int, log_pos: int, size: int) -> int:
-    """Returns the byte at which an event begins.
-
-    `log_pos` is the low 32 bits of the offset of the byte after the event.
-    """
+    """Returns the byte at which an event begins. `log_pos` is the low 32 bits of the place after the event."""
     if log_pos == 0:
         return expected
     ahead = (log_pos - size - expected) & (_WRAP - 1)

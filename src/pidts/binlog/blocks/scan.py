@@ -340,10 +340,7 @@ class BlockScan:
         return True
 
     def _make_room(self, slots: int) -> None:
-        """Makes room for `slots` / 2 tables.
-
-        Known tables keep their numbers, so the numbers in earlier results stay valid.
-        """
+        """Makes room for `slots` / 2 tables. Known tables keep their numbers, so earlier results stay valid."""
         count = slots // 2
         self._slots = np.zeros(slots, np.uint32)
         self._ends = np.zeros(count + 1, np.int64)

@@ -96,10 +96,7 @@ def _read_special(
 
 @inline
 def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> int:
-    """Reads a value of fixed size; returns FINE or an error.
-
-    The caller has checked that the event has all of its bytes.
-    """
+    """Reads a value of fixed size; returns FINE or an error. The event is known to have all its bytes."""
     cell = load64(column + at.CELLS) + load64(program + at.CELL) * row
     if code == at.BYTES4:
         store32(cell, load32(value))
@@ -116,10 +113,7 @@ def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> i
 def _read_varying(
     code: int, program: int, value: int, size: int, column: int, number: int, row: int, table: int, call: int
 ) -> int:
-    """Reads a value whose length is before it; returns FINE or an error.
-
-    The caller has checked that the event has all of its bytes.
-    """
+    """Reads a value with its length before it; returns FINE or an error. The event is known to have all its bytes."""
     cell = load64(column + at.CELLS) + 4 * row
     if code != at.PREFIXED:
         return _read_special(code, program, value, size, column, number, cell, table, call)

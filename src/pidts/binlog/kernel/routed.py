@@ -162,10 +162,7 @@ class RoutedDecoder(decode.RowDecoder):
         return len(raw)
 
     def _unpack(self, view: memoryview, place: int) -> bool:
-        """Decompresses the transactions from byte `place` on.
-
-        Returns False if the first transaction has to be decompressed by itself.
-        """
+        """Decompresses the transactions from byte `place` on. False: the first one has to be decompressed by itself."""
         tail = CHECKSUM_SIZE if self._state[r.CHECKSUMS] else 0
         self._take_unpacked(UnpackedTransactions.of(view, place, tail))
         return len(self._unpacked) > 0 and int(self._unpacked.entries[0, 0]) == place

@@ -98,10 +98,7 @@ def double_text(value: float) -> str:
 
 
 class _Document:
-    """Reads one document.
-
-    In malformed bytes, containers may contain each other, so the number of entries is limited.
-    """
+    """Reads one document. In malformed bytes, containers may contain each other, so the entries are limited."""
 
     __slots__ = ("_budget", "_data")
 

@@ -60,10 +60,7 @@ def build_bytes(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def text_builder(table: TableName, column: Column, charset: str) -> Build:
-    """Returns a builder that decodes text.
-
-    Bytes that are not text in the charset stop the task, and are never replaced.
-    """
+    """Returns a builder that decodes text. Bytes that are not text in the charset stop the task."""
     if charset == UNKNOWN_CHARSET:
         return _unreadable(table, column)
     decode = charsets.decoder(charset)

@@ -30,10 +30,7 @@ _CACHED = 4096
 
 
 class Structures:
-    """The structures at the place that the reader of a log has reached.
-
-    A server's catalog is read only if the log is not enough.
-    """
+    """The structures at a place of the log. A server's catalog is read only if the log is not enough."""
 
     def __init__(
         self, outside: ServerStructures | ScriptStructures | None, tables: AllowList, say: Callable[[str], None]

@@ -50,10 +50,7 @@ def _load_kernels() -> None:
 
 
 def _run_forked_task(arguments: Sequence[str]) -> int:
-    """Runs a task in the forked process, and returns the exit code.
-
-    The task's replicators are forked as well, and share the loaded modules.
-    """
+    """Runs a task in the forked process; returns the exit code. The task's replicators share the loaded modules."""
     from pidts.cli.service.task_process import main as run_task
     from pidts.task.run.replicator_process import fork_replicators
 

@@ -79,10 +79,7 @@ class ShardGroups:
 
     @property
     def moves(self) -> int:
-        """Returns how many events so far may have changed a decision.
-
-        While the number stays the same, all waiting changes still wait.
-        """
+        """Returns how many events may have changed a decision. While it stays the same, all changes still wait."""
         return self._moves
 
     def register(

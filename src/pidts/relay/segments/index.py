@@ -57,10 +57,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first record of every index.
-
-    The header contains everything that is needed to continue from its segment without earlier segments.
-    """
+    """The first record of every index: everything that is needed to continue from its segment without earlier ones."""
 
     source_id: str
     segment: int
@@ -125,10 +122,7 @@ def is_damaged(rest: bytes) -> bool:
 
 
 def payloads(buffer: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yields each intact record from `at` on, with the byte at which the next one begins.
-
-    Ends at the first incomplete record.
-    """
+    """Yields each record from `at` on, with the byte at which the next one begins, up to the first incomplete one."""
     end = len(buffer)
     while at + FRAME_SIZE <= end:
         size, summed, check = _FRAME.unpack_from(buffer, at)
@@ -192,10 +186,7 @@ def entry_has_ddl(payload: bytes) -> bool:
 
 
 def entry_xa(payload: bytes, segment: int) -> LogEntry | None:
-    """Returns an entry that is a step of a two-phase XA transaction.
-
-    For other entries, returns None without decoding them.
-    """
+    """Returns an entry that is a step of a two-phase XA transaction; None, without decoding, for any other."""
     return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & HAS_XA else None
 
 

@@ -155,10 +155,7 @@ class IndexFiles:
         return self._headers[segment]
 
     def _successor(self, segment: int) -> Header | None:
-        """Returns the next segment's header; None if there is none yet.
-
-        The folder is listed, which is faster than opening a missing file.
-        """
+        """Returns the next segment's header, if there is one. Listing is faster than opening a missing file."""
         return self.header(segment + 1) if segment + 1 in self.numbers() else None
 
     def listed(self) -> list[Header]:

@@ -218,10 +218,7 @@ def shared_collation(*exprs: Expr) -> str:
 
 
 def _bytes(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Returns a function that compares bytes.
-
-    Text constants count as bytes. Hexadecimal constants beside a number count as numbers.
-    """
+    """Returns a function that compares bytes. Constants are bytes, except hexadecimal ones beside a number."""
     for one, other in ((left, right), (right, left)):
         if one.family is Family.BYTES and isinstance(one.constant, bytes) and other.family in INTEGERS:
             value = int.from_bytes(one.constant, "big")

@@ -1,7 +1,4 @@
-"""LOWER and UPPER by the servers' own tables of letters.
-
-The servers' tables are older than Unicode's, and depend on the collation.
-"""
+"""LOWER and UPPER by the servers' own tables of letters, which are older than Unicode's and depend on the collation."""
 
 from __future__ import annotations
 

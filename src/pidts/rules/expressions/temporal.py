@@ -63,10 +63,7 @@ def time(text: str) -> int:
 
 
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
-    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone.
-
-    A text without an offset is already in this zone.
-    """
+    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone, in which a text without offset is."""
     found = _WITH_OFFSET.match(text)
     if found is None:
         return moment(text)

@@ -207,10 +207,7 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 
 
 def _sign(expr: Expr) -> Family | None:
-    """Returns the family of an integer, INT or UINT.
-
-    None: the value is a constant that fits both families, or is no integer.
-    """
+    """Returns the family of an integer, INT or UINT; None: a constant that fits both families, or no integer."""
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None
     return expr.family if expr.family in (Family.INT, Family.UINT) else None

@@ -298,10 +298,7 @@ def _redefined(column: Column, before: Column | None, own: Charset, every: Chars
 
 
 def _binary(column: Column, every: Charset, dialect: Dialect) -> Charset:
-    """Returns the charset to convert to.
-
-    For a column declared as BINARY without a charset, the charset's `_bin` collation is used.
-    """
+    """Returns the charset to convert to; its `_bin` collation for a column declared as BINARY without a charset."""
     is_open = column.type.charset is None or _is_old(dialect)
     if column.type.collation != "bin" or not is_open or every[0] == "binary":
         return every

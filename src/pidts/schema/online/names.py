@@ -80,10 +80,7 @@ class OnlineDdl:
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """Returns the real tables whose shadow this table may be.
-
-        None means any table, since the shadow's name may have been cut off.
-        """
+        """Returns the real tables whose shadow this table may be; None: any, since its name may be cut off."""
         if len(shadow.name) >= _LONGEST:
             return None
         name = self._found(self.shadow, shadow) or ""
@@ -148,10 +145,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
-    """Returns each table's name before and after the whole statement.
-
-    The statement renames pair by pair: a swap has three pairs.
-    """
+    """Returns each table's name before and after the whole statement, which renames pair by pair: a swap has three."""
     firsts: dict[TableName, TableName] = {}
     for old, new in pairs:
         firsts[new] = firsts.pop(old, old)

@@ -1,7 +1,4 @@
-"""Parses a statement of the log into its kind.
-
-Nothing is guessed: a statement that cannot be parsed exactly is Unknown.
-"""
+"""Parses a statement of the log into its kind; Unknown if it cannot be parsed exactly: nothing is guessed."""
 
 from __future__ import annotations
 

@@ -67,10 +67,7 @@ def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause
 
 
 def _keys(draft: _Draft, dialect: Dialect) -> tuple[AddKey, ...]:
-    """Returns the keys of a column, the primary key first.
-
-    On MariaDB, a column with PRIMARY and UNIQUE has only the primary key.
-    """
+    """Returns a column's keys, the primary key first: on MariaDB, a PRIMARY and UNIQUE column has only that one."""
     keys: tuple[AddKey, ...] = ()
     if draft.primary:
         keys += (AddKey(Key(PRIMARY, (draft.name,), unique=True, primary=True)),)
@@ -175,10 +172,7 @@ _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "ENGINE_ATTRIBUTE", "SECONDARY_EN
 
 
 def _no_matter(cursor: TokenCursor) -> bool:
-    """Consumes the next attribute if it changes neither values nor the form of values in the log.
-
-    Returns whether it was consumed.
-    """
+    """Consumes the next attribute if it has no effect on values or their form in the log. Returns whether it has."""
     if cursor.take_any("VISIBLE", "INVISIBLE", "VIRTUAL", "STORED", "PERSISTENT") or cursor.take("NOT", "SECONDARY"):
         return True
     refuse_periods(cursor)

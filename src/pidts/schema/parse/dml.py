@@ -76,10 +76,7 @@ def _skip_derived_table(cursor: TokenCursor) -> bool:
 
 
 def _skip(cursor: TokenCursor, wanted: str) -> None:
-    """Skips a token, or parentheses with their content.
-
-    After a dot or `@`, also skips the next token, which is part of a name.
-    """
+    """Skips a token, or parentheses with their content. After a dot or `@`, the next token belongs to the name."""
     if cursor.at_end():
         raise cursor.surprise(wanted)
     if cursor.at_sign("("):

@@ -292,10 +292,7 @@ class _Reading:
             yield token
 
     def follow(self, token: Token, before: Token) -> None:
-        """Takes note of a word, a parenthesis, or the end of a statement or of `SET STATEMENT … FOR`.
-
-        `before` is the token before it.
-        """
+        """Takes note of a word, a parenthesis or an end (of `SET STATEMENT … FOR`, too). `before`: the token before."""
         word = token.word
         if self.begins:
             self._first, self._depth, self._defines = token, 0, word in _DEFINING

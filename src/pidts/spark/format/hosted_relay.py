@@ -57,10 +57,7 @@ class HostedRelay:
         return self._reader
 
     def begin(self, start: Position | str | None) -> None:
-        """Begins to receive at `start`.
-
-        If the user's relay already has log, receiving continues at the relay's end instead.
-        """
+        """Begins to receive at `start`, or at the end of the user's relay if that already has log."""
         if self.server is None or self._thread is not None:
             return
         if self._given is None:

@@ -84,10 +84,7 @@ def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
 
 
 def _contiguous(point: Point | str) -> Point:
-    """Returns the point.
-
-    Refuses a GTID set that is not one place in the log, because there are other transactions between its own.
-    """
+    """Returns the point. Refuses a GTID set that is not one place: other transactions are between its own."""
     if isinstance(point, GtidSet | str):
         what = f"a relay cannot be read from or to the GTID set {point}"
         raise ConfigError("bad-option", what, todo="Name an Lsn, a position, one GTID or a time")

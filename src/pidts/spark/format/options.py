@@ -64,10 +64,7 @@ class BinlogOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> BinlogOptions:
-        """Parses a user's options.
-
-        If the options name an environment variable for the password, the variable's value is used.
-        """
+        """Parses a user's options. If they name a variable for the password, its value is used."""
         options = {key.lower(): value for key, value in given.items()}
         for key in given:
             if key.lower() not in _KNOWN:

@@ -86,10 +86,7 @@ class Catalog:
         self._retire(new.metadata, new.retired)
 
     def drop(self, name: TableName) -> None:
-        """Removes a table from the catalog.
-
-        The table's files stay for readers that have started before; a sweep removes them later.
-        """
+        """Removes a table from the catalog. Its files stay for readers until a sweep removes them."""
         location = self.location(name)
         with suppress(Halted):  # a table with unreadable metadata may be dropped
             metadata = None if location is None else MetadataFile.read(name, location).metadata

@@ -160,10 +160,7 @@ class CatalogConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end of the block, or rolls back.
-
-        A block inside an open transaction is part of that transaction.
-        """
+        """Commits at the end of the block, or rolls back. A block inside an open transaction is part of that one."""
         if self._is_open:
             yield
             return
@@ -305,10 +302,7 @@ def _take(descriptor: int, kind: int, name: Sequence[object]) -> None:
 
 
 def _release(descriptor: int) -> None:
-    """Unlocks the file, then closes it.
-
-    A process that was forked meanwhile also has the descriptor, and would keep the lock.
-    """
+    """Unlocks the file, then closes it: a process forked meanwhile has the descriptor, and would keep the lock."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 

@@ -160,10 +160,7 @@ def write_bytes(uri: str, data: bytes | pa.Buffer) -> None:
 
 
 def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
-    """Writes a new Parquet file and flushes it to disk; returns its footer and its size.
-
-    Readers find columns only by their ids.
-    """
+    """Writes a new Parquet file, flushed to disk; returns its footer and its size. Readers find columns by ids only."""
     if nameless := [field.name for field in rows.schema if _FIELD_ID not in (field.metadata or {})]:
         raise ValueError(f"columns without a field id: {nameless}")
     with mapped():

@@ -98,10 +98,7 @@ class OpenTable:
             self._add(self._whole(change.table, change.upserts, old))
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Adds rows.
-
-        Returns False and adds nothing if the table already has one of these keys, or if a key occurs twice.
-        """
+        """Adds rows. Returns False and adds none if the table already has one of these keys, or a key occurs twice."""
         if not rows.num_rows:
             return True
         if table.identity:

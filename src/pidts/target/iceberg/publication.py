@@ -82,10 +82,7 @@ def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole:
 def _differing(
     session: IcebergSession, record: ServerRecord, place: str, seen: dict[str, bool]
 ) -> dict[TableName, str]:
-    """Returns the next state of each table that differs.
-
-    A table whose last change on the server is not confirmed is left out.
-    """
+    """Returns the next state of each table that differs, without tables whose last change is not confirmed."""
     there, current = record.entries(place), session.tables.all()
     gone = {name: DROPPED for name, entry in there.items() if name not in current and not entry.next}
     changed = {}

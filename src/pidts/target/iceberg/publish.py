@@ -330,10 +330,7 @@ class _Publication:
 def replace_metadata(
     location: str, metadata: TableMetadata, updates: Sequence[TableUpdate], retired: Sequence[str] = ()
 ) -> NewMetadata:
-    """Writes the next metadata file of a table, and returns it.
-
-    `retired` contains further files that the table no longer needs.
-    """
+    """Writes a table's next metadata file, and returns it. `retired`: further files that the table no longer needs."""
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
     return NewMetadata(write_metadata(new), new, [*retired, location], _has_branches(metadata))
 

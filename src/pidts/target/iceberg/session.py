@@ -108,10 +108,7 @@ class IcebergSession(CatalogConnection):
             self._open[name] = table if base.location == table.base.location else table.rebased(base)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows of a table.
-
-        If the database is not locked yet, these are all rows that exist when the transaction ends.
-        """
+        """Removes all rows of a table; without the database's lock, all that exist when the transaction ends."""
         self.demand_open()
         (self._writable(name) if self.owns_database else self._loaded(name)).clear()
 

@@ -177,10 +177,7 @@ def _remove_orphans(session: CatalogConnection, place: str, needed: NeededFiles)
 
 
 def _add_current(session: CatalogConnection, folder: str, needed: NeededFiles) -> None:
-    """Adds the files that the tables in a folder need now.
-
-    A folder has several tables if several catalog names have tables in it.
-    """
+    """Adds the files that the tables in a folder need now. Several catalog names may have tables in a folder."""
     for location, metadata in _tables(session, folder):
         needed.add(location, metadata)
 

@@ -184,10 +184,7 @@ class MySqlConnection:
         return list(done.rows), done.count
 
     def queue_query(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
-        """Queues a query that is sent right after the next statement, in its round trip.
-
-        The returned function returns the rows.
-        """
+        """Queues a query for the round trip of the next statement. The returned function returns the rows."""
         return self.pipeline.queue_query(self.pipeline.text(self.named(sql), values))
 
     def insert(

@@ -52,10 +52,7 @@ class StatementResult:
 
 
 def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[StatementResult]:
-    """Executes statements in order, up to the first that fails.
-
-    The statements are bytes, since they may contain binary literals.
-    """
+    """Executes statements in order, up to the first that fails. They are bytes, since literals may be binary."""
     own, has_next = _own(connection), True
     own._execute_command(COMMAND.COM_QUERY, b";".join(statements))  # noqa: SLF001 - cursors take text only
     while has_next:

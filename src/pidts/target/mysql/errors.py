@@ -301,10 +301,7 @@ def refused_row_todo(number: int, text: str, table: str, times: Collection[str] 
 
 
 def _is_gone(number: int, text: str, table: str) -> bool:
-    """Whether the server lacks this table or its database.
-
-    If a trigger of the table lacks another table, the result is False.
-    """
+    """Whether the server lacks this table or its database. False if a trigger of the table lacks another table."""
     mine, said = table.casefold(), text.casefold()
     if number == _NO_SUCH_DATABASE:
         database = said.partition("'")[2].rpartition("'")[0]

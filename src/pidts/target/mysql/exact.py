@@ -21,10 +21,7 @@ _NULL = pa.scalar(b"NULL", pa.large_binary())
 
 
 def rows_exactly(columns: Iterable[Column], found: MyTable, rows: pa.Table) -> pa.Array:
-    """Returns, for each row, the SQL of "all of these columns have exactly the row's values".
-
-    `found` is the target's table.
-    """
+    """Returns, per row, the SQL of "all these columns have exactly the row's values". `found`: the target's table."""
     each = [_exactly(column, found.column(column.name) or column, rows[column.name]) for column in columns]
     return joined(each, b" AND ")
 

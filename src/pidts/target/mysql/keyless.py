@@ -160,10 +160,7 @@ class CopyRemover:
         return found is not None and _form(found.type) == _form(column.type)
 
     def _near_column(self, rows: pa.Table) -> Column | None:
-        """Returns a column of whole numbers without NULL in `rows`; None if there is none.
-
-        Columns with which an index begins are preferred.
-        """
+        """Returns a column of whole numbers without NULL in `rows`, best one with which an index begins; or None."""
         begins = {key.columns[0].lower() for key in self._found.table.keys if key.columns}
         for column in sorted(self._written, key=lambda column: column.name.lower() not in begins):
             if self._has_numbers(column, rows):

@@ -141,10 +141,7 @@ class Reader:
         return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
 
     def _any_of(self, keys: pa.Table) -> bytes:
-        """Returns the condition for some keys.
-
-        It is IN for one column. For several columns it is `a=1 AND b=2 OR …`, which is faster.
-        """
+        """Returns the condition for some keys: IN for one column, and the faster `a=1 AND b=2 OR …` for several."""
         values = [literals(self._table.column(name), keys[name]) for name in self._table.identity]
         if len(values) == 1:
             return self._identity[0].encode() + b" IN (" + b", ".join(values[0].to_pylist()) + b")"
@@ -152,10 +149,7 @@ class Reader:
         return b" OR ".join(wrapped(joined(equal, b" AND "), b"(", b")").to_pylist())
 
     def _past(self, after: Sequence[object]) -> bytes:
-        """Returns the condition for rows above a key.
-
-        It does not compare pairs, since some servers use no index for them.
-        """
+        """Returns the condition for rows above a key. It compares no pairs: some servers use no index for them."""
         constants = [self._literal(name, value) for name, value in zip(self._table.identity, after, strict=True)]
         alternatives = []
         for place, name in enumerate(self._identity):
@@ -246,10 +240,7 @@ def _array(column: Column, values: Sequence[Any]) -> pa.Array:
 
 
 def _moments(kind: Kind, values: Sequence[Any]) -> pa.Array:
-    """Returns times as the numbers that Arrow stores.
-
-    Arrow's own parser is fast, but reads neither durations nor zero or partial dates.
-    """
+    """Returns times as Arrow's numbers. Arrow's fast parser reads neither durations nor zero or partial dates."""
     real = _REAL.get(kind)
     if real is not None:
         with suppress(pa.ArrowInvalid):

@@ -53,10 +53,7 @@ _LOOSE_BYTES = frozenset({Kind.VARBINARY, *BLOBS})
 
 @dataclass(frozen=True, slots=True)
 class UniqueKeyParts:
-    """The parts of a unique key over columns.
-
-    If a part covers only a prefix of its column, it has the prefix's length.
-    """
+    """The parts of a unique key over columns, with its length for a part that is only a prefix of its column."""
 
     parts: tuple[tuple[str, int | None], ...]
 

@@ -61,10 +61,7 @@ class StatementPipeline:
     def later(
         self, sql: bytes, table: str = "", *, check: ResultCheck | None = None, explain: Explain | None = None
     ) -> None:
-        """Queues a statement. It is sent together with the next one, or at once if it is large.
-
-        `check` tests the statement's result.
-        """
+        """Queues a statement for the round trip of the next one, or sends a large one. `check` tests its result."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()
         self._waiting.append(_Statement(sql, table, check, explain))
@@ -112,10 +109,7 @@ class StatementPipeline:
             raise translate(error, table) from error
 
     def rows(self, sql: bytes, read: Callable[[RawRows], _T], table: str = "") -> _T:
-        """Sends the queued statements, and then this SELECT; returns what `read` returns for its rows.
-
-        `read` has to consume all rows.
-        """
+        """Sends the queued statements, then this SELECT; returns what `read` returns, which has to consume all rows."""
         self.flush()
         self.trips += 1
         try:

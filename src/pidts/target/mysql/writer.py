@@ -130,10 +130,7 @@ class Writer:
         self._upsert(self._prepared.of(table), rows, b"")
 
     def _upsert_safely(self, prepared: PreparedTable, rows: pa.Table) -> None:
-        """Writes rows in safe mode.
-
-        Searches for colliding rows only after a collision: the search costs as much as writing the rows.
-        """
+        """Writes rows in safe mode. Only a collision causes the search for its rows, which costs as much as writing."""
         if not self._server.tidb:  # TiDB may refuse a row for another reason, with the error of a collision
             self._pipeline.later(b"SAVEPOINT pidts_upsert")
             try:

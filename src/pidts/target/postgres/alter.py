@@ -238,10 +238,7 @@ class _Alter:
         self._notes.extend(notes)
 
     def _goes(self, index: PgKey) -> bool:
-        """Whether this statement drops the index, or drops or renames one of its columns.
-
-        `_found` is the table before the statement.
-        """
+        """Whether this statement drops the index, or drops or renames one of its columns. `_found`: the old table."""
         return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:

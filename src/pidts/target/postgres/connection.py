@@ -141,10 +141,7 @@ class PostgresConnection:
         return answer.rows, answer.count
 
     def queue_query(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
-        """Queues a query that is sent right after the next statement, in its round trip.
-
-        The returned function returns the rows.
-        """
+        """Queues a query for the round trip of the next statement. The returned function returns the rows."""
         return self.pipeline.queue_query(self.named(sql), values)
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:

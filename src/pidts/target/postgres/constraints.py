@@ -40,10 +40,7 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
 
 
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
-    """Returns statements that remove a constraint, if it exists.
-
-    A constraint of another kind with the same name stays.
-    """
+    """Returns statements that remove a constraint, if it exists. One of another kind with the same name stays."""
     if kind is ConstraintKind.COUNTER:
         return counters.drops(session, table, name)
     if _is_valid(session, kind, table, name) is None:

@@ -79,10 +79,7 @@ _NOT_READY = "the database system is "
 
 
 class StatementRefused(Halted):
-    """The error for a statement that PostgreSQL has refused.
-
-    Callers may extend the message, depending on the server's error code.
-    """
+    """The error for a statement that PostgreSQL has refused. Callers may extend the message by the error code."""
 
     sqlstate = ""
     columns: tuple[str, ...] = ()
@@ -149,10 +146,7 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
 
 
 def _refusing_index(error: psycopg.Error) -> tuple[tuple[str, ...], str]:
-    """Returns the columns of the unique index that refuses a row.
-
-    Also returns the advice to the operator if only the target has the index.
-    """
+    """Returns the columns of the unique index that refuses a row, and advice if only the target has the index."""
     diag = error.diag
     found = _INDEXED.search(diag.message_detail or "")
     if not found or not diag.constraint_name or not diag.schema_name or not diag.table_name:

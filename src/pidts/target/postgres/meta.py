@@ -126,10 +126,7 @@ class PostgresCheckpoints(CheckpointRecord):
             yield
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Queues a statement that fails if the row is no longer as `left` says; returns True.
-
-        So the row need not be locked first.
-        """
+        """Queues a statement that fails if the row is not as `left` says; returns True. No lock is needed first."""
         self._connection.pipeline.later(
             self._connection.named(_ADVANCE),
             self._advancing(left, new),
@@ -146,10 +143,7 @@ class PostgresCheckpoints(CheckpointRecord):
         return self._places(task, source, lock="FOR SHARE")
 
     def save(self, new: Checkpoint) -> None:
-        """Saves a checkpoint in the open transaction.
-
-        The statement itself checks that the row exists and is of this epoch.
-        """
+        """Saves a checkpoint in the open transaction. The statement checks that the row exists and is of this epoch."""
         values = (*saved_values(new), new.task, new.source, new.worker, new.epoch)
         self._connection.pipeline.later(
             self._connection.named(_SAVE_CHECKPOINT), values, explain=lambda error: _not_saved(error, new)

@@ -156,10 +156,7 @@ def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:
 
 
 def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
-    """Collects all blocks of the answer.
-
-    Each row is one block, so this loop does as little as possible for each block.
-    """
+    """Collects all blocks of the answer. Each row is a block, so this loop does as little as possible for each."""
     server, write = connection.pgconn, sink.write
     receive = server.get_copy_data
     while True:

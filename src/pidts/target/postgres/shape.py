@@ -112,10 +112,7 @@ class PgTable:
         )
 
     def misfits(self, table: Table) -> list[str]:
-        """Returns the reasons why rows of `table` cannot be written to the target's table.
-
-        Generated columns are not considered.
-        """
+        """Returns why rows of `table` cannot be written to the target's table, apart from generated columns."""
         if self.relation not in ("r", "p"):
             return ["it is not a table"]
         found = [] if self.persistent else ["it is UNLOGGED: a server crash would empty it, but not the checkpoint"]

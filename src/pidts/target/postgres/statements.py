@@ -93,10 +93,7 @@ class Statements:
         return tuple(name for name in self.written if name not in fixed and name not in self.table.identity)
 
     def update(self, columns: Sequence[str]) -> str:
-        """Returns the statement that sets some columns of existing rows.
-
-        The statement's parameters are the key, then the columns.
-        """
+        """Returns the statement that sets some columns of existing rows. Its parameters: the key, then the columns."""
         keys, changed = ([self.forms[name] for name in names] for names in (self.table.identity, columns))
         sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in changed)
         return f"UPDATE {qualified(self.table.name)} t SET {sets} FROM {_rows([*keys, *changed])} WHERE {_match(keys)}"
@@ -159,10 +156,7 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
 
 
 def _rows(forms: Sequence[Form], names: Sequence[str] = (), *, counted: bool = False) -> str:
-    """Returns the arrays as rows `s`, with elements in the form that is sent.
-
-    Counted rows also have `times` and `place`.
-    """
+    """Returns the arrays as rows `s`, with elements as they are sent. Counted rows also have `times` and `place`."""
     arrays = [f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1)]
     names = names or [identifier(each.column.name) for each in forms]
     if not counted:

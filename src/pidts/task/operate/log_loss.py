@@ -332,8 +332,5 @@ def loses_log(error: Halted) -> bool:
 
 
 def loss_from(error: Halted) -> LogLoss:
-    """Returns the loss that an error means.
-
-    Its code is `position-lost`, unless the error has one of the codes in `_MAY_BE_IN_RELAY`.
-    """
+    """Returns the loss that an error means; its code is `position-lost` unless `_MAY_BE_IN_RELAY` has the error's."""
     return LogLoss(error.what, error.code if error.code in _MAY_BE_IN_RELAY else "position-lost")

@@ -1,7 +1,4 @@
-"""Waits at a run's start for servers that do not answer.
-
-Meanwhile the run is paused, as it is for servers lost later.
-"""
+"""Waits at a run's start for servers that do not answer. Meanwhile the run is paused, as for servers lost later."""
 
 from __future__ import annotations
 

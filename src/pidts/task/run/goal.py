@@ -58,10 +58,7 @@ class ProvenGoal:
         """The goal; None until it is taken."""
 
     def take(self, relay: RelayReader) -> bool:
-        """Takes the end of the source's log as goal, unless the part already has a goal in this log.
-
-        Returns False if there is no goal yet.
-        """
+        """Takes the end of the source's log as goal, unless the part has a goal in this log. False: no goal yet."""
         if self.lsn is None or self.is_outdated(relay):
             self.lsn = self._end(relay)
         return self.lsn is not None

@@ -384,10 +384,7 @@ def _applied(text: str) -> AppliedPlace:
 
 
 def _start(text: str) -> Position | str | None:
-    """Returns the start as a position or a GTID set; None for an empty text.
-
-    A position has a file name with a dot before its last colon.
-    """
+    """Returns the start as a position (its file name has a dot) or a GTID set; None for an empty text."""
     if not text:
         return None
     try:

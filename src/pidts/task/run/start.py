@@ -252,10 +252,7 @@ def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[
 
 
 def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> None:
-    """Halts if a task between zones would copy tables again.
-
-    The copy would overwrite rows that programs have written in the target's zone.
-    """
+    """Halts if a task between zones would copy again, and overwrite rows that the target's programs have written."""
     if config.is_between_zones and (wanted.resync, wanted.lost, wanted.rewind) != (None, None, None):
         raise Halted(
             "zone-copy",
@@ -416,10 +413,7 @@ def _fits(
 
 
 def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) -> Table:
-    """Returns the structure of a merged table.
-
-    The shards of the merged table must have equal structures before their first change is read.
-    """
+    """Returns a merged table's structure. Until their first change, its shards must have equal structures."""
     found = structure_conflict(members, config.shard_mode)
     if found:
         where = Where(source=config.source.source_id, file=str(config.path))

@@ -99,10 +99,7 @@ class Tracker:
         self._catalog_lag: float | None = None
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
-        """Notes that an attempt begins.
-
-        The copy of a table in `copied` is done if the state does not name the table.
-        """
+        """Notes that an attempt begins. The copy of a table in `copied` is done if the state does not name it."""
         self.target_seen(None)
         with self._lock:
             self._copy.begin(copied, state.copy, self._clock())

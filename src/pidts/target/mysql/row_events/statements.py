@@ -93,10 +93,7 @@ class RowLayout:
         return _joined([self._nulls(before), *old_cells, self._nulls(after), *new_cells])
 
     def _cells(self, rows: pa.Table) -> list[Cells] | None:
-        """Returns the cells of each column.
-
-        Returns None if a value cannot be encoded, or is NULL in a column that cannot be NULL.
-        """
+        """Returns the cells of each column; None if a value cannot be encoded, or is NULL where it cannot be."""
         if any(rows[name].null_count and not can for name, can in zip(self.names, self.nullable, strict=True)):
             return None
         return cells_of(self.types, rows, self.names)
@@ -123,10 +120,7 @@ class RowLayout:
         return _event(EventType.TABLE_MAP, body + _bits(can_be_null, len(self.types)))
 
     def head(self, kind: EventType) -> bytes:
-        """Returns the bytes before the rows in an event of this type.
-
-        They say which columns the event's images contain.
-        """
+        """Returns the bytes before the rows in an event of this type. They say which columns the images contain."""
         count = len(self.types)
         whole, key = _bits(range(count), count), _bits(self.key, count)
         present = {EventType.WRITE_ROWS_V1: whole, EventType.UPDATE_ROWS_V1: key + whole}.get(kind, key)

@@ -118,10 +118,7 @@ class EventWriter:
         self._layouts.clear()
 
     def write(self, prepared: PreparedTable, change: NetChange) -> bool:
-        """Writes the rows of `change.upserts`, or returns False if they have to be written as SQL.
-
-        `change.deletes` are already removed.
-        """
+        """Writes `change.upserts`; False if they have to be written as SQL. `change.deletes` are already removed."""
         name, is_new = change.table.name, change.likely_new
         if (
             self._is_off

@@ -21,10 +21,7 @@ TRAILER = b"\xff\xff"
 
 
 def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the bytes of the rows.
-
-    Each column is given as its values, which show the NULLs, and as the encoded values.
-    """
+    """Returns the bytes of the rows. Each column is given as its values, for the NULLs, and as the encoded values."""
     if compiled():
         from pidts.target.postgres.encode.block_kernel import by_rows
 

@@ -22,10 +22,7 @@ _BYTES = pa.large_binary()
 
 
 def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the bytes of the rows.
-
-    Each column is given as its values, which show the NULLs, and as the encoded values.
-    """
+    """Returns the bytes of the rows. Each column is given as its values, for the NULLs, and as the encoded values."""
     count = len(columns[0][0])
     fields = np.zeros((len(columns), FIELD // 8), np.int64)
     made = [_describe(field, *column) for field, column in zip(fields, columns, strict=True)]

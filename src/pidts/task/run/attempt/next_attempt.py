@@ -78,10 +78,7 @@ class NextAttempt:
         return True
 
     def may_copy_again(self, halt: Halt, config: TaskConfig) -> bool:
-        """Whether a new copy of the halted tables would provide the values that the schema change needs.
-
-        Each halt leads to one copy at most.
-        """
+        """Whether copying the halted tables again may give the change its values. Each halt leads to one copy."""
         return (
             config.mode != "incremental"
             and not config.is_between_zones
