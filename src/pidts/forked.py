@@ -40,10 +40,7 @@ def channel() -> tuple[socket.socket, socket.socket]:
 
 
 def serve_forks(requests: socket.socket, run: Callable[[Sequence[str]], int]) -> None:
-    """Forks a process for each request until the other end is closed.
-
-    Each forked process calls `run`, which returns the exit code of that process.
-    """
+    """Forks a process for each request until the other end is closed; `run` returns a process's exit code."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -113,10 +110,7 @@ class ForkedProcess:
         return self.returncode is not None or self._process < 0 or bool(select.select([self._process], [], [], 0)[0])
 
     def poll(self) -> int | None:
-        """Returns the exit code; None while the process runs.
-
-        A negative code is a signal. The code is 0 if the forker does not know it any more.
-        """
+        """Returns the exit code, negative for a signal, 0 if the forker has forgotten it; None while it runs."""
         if self.returncode is None and self.has_ended:
             code = self.forker.exit_code(self.pid)
             self.returncode = 0 if code is None else code

@@ -118,10 +118,7 @@ class ApplyRules:
         return self.expects and not is_read and not self._guards_any(batches)
 
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
-        """Whether the target may refuse new rows of these changes whose keys it already has.
-
-        Not if versions decide which rows are written (`guards`).
-        """
+        """Whether the target may refuse new rows of these changes. Not if versions decide (`guards`)."""
         return self.inserts and not self._guards_any(batches)
 
     def guards(self, table: Table) -> bool:

@@ -168,10 +168,7 @@ class DdlCommandRecord(Protocol):
         """Saves a ddl command, which replaces an earlier one for the same change and gets the next number."""
 
     def take(self, task: str, source: str, command: DdlCommand) -> bool:
-        """Marks the ddl command as taken; nobody changes it before the transaction ends.
-
-        Returns False if another ddl command has replaced `command`.
-        """
+        """Marks the ddl command as taken until the transaction ends. False: another one has replaced `command`."""
 
 
 class ShadowRecord(Protocol):
@@ -304,10 +301,7 @@ class RowLockRecord(Protocol):
         """Returns the locks with one of these forms. A form is the digest of a key as the target compares it."""
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the ids of locks whose `form` does not begin with `start`.
-
-        Call this only for tables whose keys have text, since locks of other tables have no form.
-        """
+        """Returns the ids of locks whose `form` does not begin with `start`; only for tables with texts in keys."""
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Saves the new `form` of each lock. This transaction must have locked the records of these locks."""
@@ -426,10 +420,7 @@ class Meta(Protocol):
         """Creates the missing tables of `pidts_meta`, outside of transactions."""
 
     def ddl_lock(self, task: str, source: str) -> AbstractContextManager[None]:
-        """Holds the lock of schema changes until the context or the session ends.
-
-        Meanwhile, `checkpoints.claim` and other callers that need this lock wait.
-        """
+        """Holds the lock of schema changes until the context or the session ends. `checkpoints.claim` needs it, too."""
 
     def leave_unfinished(self, name: TableName) -> None:
         """Records, in the transaction that creates a table, that `create_statements` has left out keys of the table."""

@@ -316,10 +316,7 @@ def _without_locked(
     copied: Collection[TableName],
     from_zone: str,
 ) -> WritableChanges:
-    """Returns the changes without changes of locked rows.
-
-    Compares the changes with the target's rows, if the task demands this and the table was not `copied`.
-    """
+    """Returns the changes without those of locked rows. Compares rows if the task does, but none that are `copied`."""
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
         return WritableChanges(images.batches, {}, set(), set(), {})
@@ -528,10 +525,7 @@ def _completion(
     *,
     is_alone: bool,
 ) -> ImageCompletion | None:
-    """Returns the completion of images that lack columns; None if no image lacks columns.
-
-    `is_alone`: the batch has no other changes of the source table.
-    """
+    """Returns the completion of images that lack columns, if any. `is_alone`: the table is alone in the batch."""
     if not batch.is_partial:
         return None
     needed = set(watched)

@@ -177,10 +177,7 @@ def _with_room(change: NetChange) -> NetChange:
 
 
 def _remember(session: TargetSession, held: list[Checkpoint], high: Lsn, *, insist: bool) -> None:
-    """Records, in the open transaction, the place up to which the next start needs safe mode.
-
-    Without `insist`, raises `PendingChanges` instead.
-    """
+    """Records up to where the next start needs safe mode. Without `insist`, raises `PendingChanges` instead."""
     if not insist:
         raise PendingChanges(held)
     task, source = held[0].task, held[0].source

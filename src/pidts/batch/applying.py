@@ -78,10 +78,7 @@ LogParts: TypeAlias = Callable[[], Iterable[LogPart]]
 
 
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
-    """Writes one worker's changes of a batch to the target, with the worker's checkpoint, in one transaction.
-
-    Returns how many changes of each kind were written.
-    """
+    """Writes one worker's changes and checkpoint in one transaction. Returns the number of changes of each kind."""
     ordered = sorted(blobs, key=lambda blob: blob.order)
     before, after = commit.before[worker], commit.after[worker]
     copies = _Copies.of(commit, worker)

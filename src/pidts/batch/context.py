@@ -101,10 +101,7 @@ class JobContext:
         return spread_by(self.rules.target_table(self.structures[name]))
 
     def committer(self) -> Committer:
-        """Returns a committer with its own connection to the target.
-
-        It has this context's rules. So after a change of the context, another committer is needed.
-        """
+        """Returns a committer with its own connection, and with this context's rules: another context needs another."""
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
 

@@ -108,10 +108,7 @@ class SliceReader:
 
 
 def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = None) -> Iterator[Blob]:
-    """Yields the blobs with the rows of the slice or of the chunk that a pointer names.
-
-    A caller with many pointers passes one reader for all of them.
-    """
+    """Yields the blobs of the rows that a pointer names. A caller with many pointers passes one reader for all."""
     if pointer.log is not None:
         first = Blob.first_order(pointer.log.number)
         batches = chain.from_iterable(decode_log(context, pointer.log, slices))

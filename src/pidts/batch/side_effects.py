@@ -47,10 +47,7 @@ class SideEffects:
         source: Callable[[], AbstractContextManager[Session]],
         relay: RelayReader | None = None,
     ) -> None:
-        """`source` opens a session with the source.
-
-        Without `relay`, the source is asked about each statement, and `may_reach` fails if it does not answer.
-        """
+        """`source` opens a session. Without `relay`, the source is asked about each statement, and must answer."""
         self._allow, self._dialect, self._source, self._relay = allow, dialect, source, relay
         self._lock = threading.Lock()
         self._reading = threading.Lock()

@@ -187,10 +187,7 @@ class Workers:
         return workers, begin, checkpoints[latest_there]
 
     def moved(self, end: PlanState, gtid: str = "", place: LogPlace = _UNKNOWN, dealing: str = "") -> Workers:
-        """Returns the workers after a batch; a worker that is ahead does not go back.
-
-        Without the log file of `place`, the workers keep their log files.
-        """
+        """Returns the workers after a batch; none goes back. Without `place`'s log file, they keep their log files."""
         moved = list[Checkpoint]()
         is_plain = not (end.copy or end.held or dealing)
         places = end.places

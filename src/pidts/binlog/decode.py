@@ -167,10 +167,7 @@ def walker_of(facts: LogFacts) -> LogWalker:
 
 
 def times_of(facts: LogFacts) -> EventTimes:
-    """Returns an object that collects the times of the changes.
-
-    The caller adds the events to the `EventTimes`, unless one event commits all changes.
-    """
+    """Returns an object that collects the changes' times: from the events, unless one commits all changes."""
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
 
@@ -270,10 +267,7 @@ class RowDecoder:
         return self.take_full(times) + [batch for batch in rest if len(batch)]
 
     def take_full(self, times: TimesOf | None) -> list[ChangeBatch]:
-        """Returns the full batches, of which nothing can be rolled back any more; empty if there are none.
-
-        `times` has the times of changes, for filters that use them.
-        """
+        """Returns full batches that cannot be rolled back; empty if there are none. `times`: the changes' times."""
         full, self._full = self._full, []
         if not self._early_filters:
             return full

@@ -102,10 +102,7 @@ def last_kept_at() -> float:
 
 
 def _mark(machine: Path = Path("/proc/cpuinfo")) -> Path:
-    """Returns the file that exists if the machine code is complete for this processor, this Python and this Numba.
-
-    The folder may come from another machine.
-    """
+    """Returns the file that exists if the machine code is complete for this processor, Python and Numba."""
     what = f"{version('numba')} {sys.implementation.cache_tag}"
     with suppress(OSError):
         lines = machine.read_text(encoding="utf-8").splitlines()

@@ -51,10 +51,7 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 
 
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
-    """Whether something may be rolled back: whether there is any event that could do it.
-
-    If `commit` is given, the events are a prepared group that is committed there.
-    """
+    """Whether something may be rolled back, as an event says. `commit`: a prepared group is committed there."""
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False
     for piece in pieces:

@@ -41,17 +41,11 @@ class TableMap:
 
     @property
     def may_be_sequence(self) -> bool:
-        """Whether the table has the columns of MariaDB's SEQUENCE objects.
-
-        A table that is not a sequence may have the same columns, for example a copy of a sequence.
-        """
+        """Whether the table looks like a SEQUENCE object of MariaDB. A copy of a sequence also does."""
         return self.mariadb and self.types == _SEQUENCE and not any(self.nullable)
 
     def to_table(self, *, placeholders: bool = False) -> Table | None:
-        """Returns the table as the event describes it.
-
-        If the event lacks the names of columns, returns None, or with `placeholders` a table with names such as `@1`.
-        """
+        """Returns the table. Without names of columns: None, or with `placeholders` names such as `@1`."""
         found = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
         return table_metadata.to_table(self.name, self.wires, self.nullable, found, placeholders=placeholders)
 

@@ -152,10 +152,7 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
-    """Runs the command that a command line names, and returns the exit code.
-
-    Errors of all commands are printed here, so that they look the same.
-    """
+    """Runs a command line; returns the exit code. Prints the errors of all commands, so that they look the same."""
     code = _exit_code(arguments, commands)
     return code or PidtsError.exit_code if has_lost_output() else code
 
@@ -691,10 +688,7 @@ _ALL = "*"
 
 
 def with_tables(arguments: Sequence[str]) -> list[str]:
-    """Returns the command line with `*` after a `--resync` that has no value.
-
-    It has none if no argument follows, or if the next argument is an option or a task file.
-    """
+    """Returns the command line with `*` after a `--resync` that an option, a task file or nothing follows."""
     words: list[str] = []
     for at, word in enumerate(arguments):
         words.append(word)

@@ -155,10 +155,7 @@ def _in_short(report: Report) -> str:
 
 
 def _hint(one: TableReport) -> str:
-    """Returns a note that a table's filters may be the reason for its differences.
-
-    The note is empty if the filters can only cause extra rows, and the table has none.
-    """
+    """Returns a note that filters may be the reason for a table's differences; empty if they cannot be."""
     if not one.only_extra:
         return "its filters leave out some of its changes, so this may be intended"
     return "its filters leave out changes that remove rows, so extra rows may be intended" if one.extra else ""

@@ -63,10 +63,7 @@ class Admission:
 def admit(
     groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 ) -> Admission | RunByLeader | ChangeWaits:
-    """Returns what the group allows, or the change that is already made, or a wait.
-
-    `since` is when the member first arrived, in seconds since 1970.
-    """
+    """Returns what the group allows, or the change that is made, or a wait. `since`: the member's first arrival."""
     change, table = found.change, found.table
     statement = change.statement
     if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):
@@ -260,10 +257,7 @@ def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) ->
 
 
 def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
-    """Yields the steps from one structure to another, without renames.
-
-    The server itself removes a dropped column from keys, so this is no step.
-    """
+    """Yields the steps between two structures, without renames, and without keys that lose a dropped column."""
     had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}
     for key in there.keys:

@@ -23,10 +23,7 @@ _FIRST_REPEAT, _LONGEST_REPEAT = 10.0, 600.0
 
 
 class ReadFailures:
-    """Logs that ddl commands cannot be read: at once, and then less and less often. Logs once that they can be again.
-
-    Any thread may report the result of a reading.
-    """
+    """Logs that ddl commands cannot be read, ever less often, and once that they can be; from any thread."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """`now` returns the seconds of a clock that is never set back."""

@@ -182,10 +182,7 @@ class DdlThreads:
         )
 
     def start(self, context: JobContext, state: PlanState) -> None:
-        """Starts all changes that are due in `state` and have not been started yet.
-
-        When this is called, the target has the whole log before them.
-        """
+        """Starts the due changes in `state` that were not started. The target has the whole log before them."""
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
         for lsn in sorted(state.dues - self._begun):

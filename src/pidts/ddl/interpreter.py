@@ -263,10 +263,7 @@ class Interpreter:
         return found
 
     def _needs_zone(self, statement: Statement) -> bool:
-        """Whether existing rows get the current time in a time zone that is not known.
-
-        The change adds a DATETIME column whose default is the current time.
-        """
+        """Whether a new DATETIME column gives existing rows the current time in an unknown time zone."""
         return (
             not self.due.dialect.is_in_utc
             and isinstance(statement, AlterTable)

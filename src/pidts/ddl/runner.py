@@ -201,10 +201,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> ChangeDone | None:
-    """Returns the result if the change is already made and has structures that this run lacks; else None.
-
-    `again`: this run has tried the change before.
-    """
+    """Returns the result if the change is made and this run lacks its structures. `again`: it was tried before."""
     if again and (change := groups.made(due.source, due.lsn)) is not None:
         return _made_for(due, change)
     is_done = runner.is_done(due.lsn)
@@ -251,10 +248,7 @@ def _empty_recopied(
 def _renamed_missed(
     groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
-    """Returns the missed changes of renamed shards by their new names, and the change with records of these.
-
-    The change also clears the records of dropped shards.
-    """
+    """Returns missed changes by the shards' new names, and the change with them, without dropped shards."""
     missed: MissedChanges = groups.known.missed
     change = _with_records(change, dropped_by_gone(source, change, groups.known.dropped))
     renamed = missed_under(source, change.renamed, {**missed, **step.missed})

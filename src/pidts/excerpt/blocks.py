@@ -73,10 +73,7 @@ class ServerInput:
         yield from server_blocks(self.server, begins, follow=self.follow)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Reads again from a place, on another connection.
-
-        The connection uses another replica id: with the same id, the server would end the first connection.
-        """
+        """Reads again from a place, on another connection, with another replica id: an equal id would end the first."""
         other = replace(self.server, server_id=None, source_id=f"{self.server.source_id} ahead")
         yield from server_blocks(other, place)
 

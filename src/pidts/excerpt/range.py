@@ -149,10 +149,7 @@ def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
 
 
 def _goals(end: Point | None) -> frozenset[Gtid]:
-    """Returns the last transaction of each server UUID or domain, if the end is a GTID or a GTID set.
-
-    The range ends when all of these transactions have been read.
-    """
+    """Returns the last transaction of each server UUID or domain of the range's end, if that is a GTID set."""
     if isinstance(end, MySqlGtid):
         return frozenset({end})
     if isinstance(end, MariaDbGtidSet):

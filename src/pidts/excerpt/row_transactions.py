@@ -89,10 +89,7 @@ class RowTransactions:
         return self._events.times(offsets)
 
     def xids(self) -> list[int | None]:
-        """Returns the number in the XID event that ends each transaction; None if another event ends it.
-
-        The XID event may be inside a compressed event.
-        """
+        """Returns the XID that ends each transaction, also inside a compressed event; None if another event ends it."""
         if self._log_part.commit is not None:
             return [None]
         events = self._events

@@ -74,10 +74,7 @@ class ServerTables:
                 yield change
 
     def blocks_from(self, last: LastFile) -> Iterator[LogBlock]:
-        """Yields the server's log from the beginning of a file on.
-
-        Yields nothing if the file is purged, or if the file with this name comes from another server.
-        """
+        """Yields the server's log from a file on; nothing if it is purged, or another server's file of this name."""
         if last.file not in self.files:
             return
         mine = LastFile()
@@ -106,10 +103,7 @@ class LastFile:
 
 
 def schema_changes(blocks: Iterable[LogBlock], change_no: int, until: Lsn | None = None) -> Iterator[Transaction]:
-    """Yields the transactions with statements in these blocks of a log, up to the place `until` (None: all of them).
-
-    The place of the first block must be known.
-    """
+    """Yields the transactions with statements in blocks from a known place on, up to `until` (None: all)."""
     for found, _, _ in completed(blocks, change_no):
         if isinstance(found.what, Transaction):
             if found.what.ddl is not None:

@@ -10,10 +10,7 @@ from pidts.schema.affected_tables import understood
 
 
 def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """Returns the statements in a text that concern one of the tables.
-
-    Statements about a whole schema are included if the schema may have one of the tables.
-    """
+    """Returns a text's statements that concern the tables, also by a schema that may have one of them."""
     found = understood(text, schema, dialect)
     return [statement for statement in found if _concerns(statement, schema, tables)]
 

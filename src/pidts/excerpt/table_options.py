@@ -21,10 +21,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def is_url(text: str) -> bool:
-    """Whether the text means a server, even if it is misspelt.
-
-    If a server's URL were used as a file name, messages would show its password.
-    """
+    """Whether the text means a server, even if misspelt: messages would show the password in a file's name."""
     return "://" in text or text.startswith(("mysql:", "mariadb:"))
 
 

@@ -232,10 +232,7 @@ class Follower:
         )
 
     def _report(self, client: RelayClient) -> None:
-        """Reports every few seconds which log the copy's tasks need.
-
-        The age of the last report shows the server whether the follower still runs.
-        """
+        """Reports often which log the copy's tasks need. The report's age shows whether the follower still runs."""
         if monotonic() < self._report_at:
             return
         client.report({f"{need.task}@{self._config.name}": need.lsn for need in read_needs(self._folder)})

@@ -39,10 +39,7 @@ def read_tokens(path: Path) -> tuple[str, ...]:
 
 
 def is_accepted(shown: str, tokens: Sequence[str]) -> bool:
-    """Returns whether the token that a follower has shown is one of the accepted `tokens`.
-
-    The time of the comparison does not depend on how many characters are right.
-    """
+    """Returns whether `tokens` has a follower's token. The time does not show how many characters are right."""
     found = False
     for token in tokens:
         found |= hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), token.encode())

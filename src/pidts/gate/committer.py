@@ -264,10 +264,7 @@ class ChannelCommitter:
         expected: Lsn,
         connected: DatacenterSession | None,
     ) -> None:
-        """Commits one piece after the other, in a thread with its own connection.
-
-        After an error, the thread empties the queue without writing the remaining pieces.
-        """
+        """Commits pieces in a thread with its own connection. After an error, empties the queue without writing."""
         try:
             while (rows := work.get()) is not None:
                 if failures.first is not None:

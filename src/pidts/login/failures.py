@@ -110,10 +110,7 @@ def not_offered(who: str, where: Where = NOWHERE) -> PrecheckFailed:
 
 
 def _cause(error: BaseException) -> ssl.SSLError | None:
-    """Returns the TLS error inside a driver's error; None if there is none.
-
-    Drivers wrap the TLS error once or twice, or keep it as an attribute.
-    """
+    """Returns the TLS error inside a driver's error, wrapped or as an attribute; None if there is none."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:

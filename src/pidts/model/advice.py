@@ -96,10 +96,7 @@ CHECKPOINT = "pidts_meta.checkpoint"
 
 
 def for_channel(text: str, anew: str, checkpoint: str) -> str:
-    """Returns the advice for a channel, which copies no rows: `anew` says how it begins anew instead.
-
-    `checkpoint` is the table with its checkpoint.
-    """
+    """Returns the advice for a channel, which begins as `anew` says. `checkpoint`: the table with its checkpoint."""
     return text.replace(MAKE_EQUAL, anew).replace(_COPY_AGAIN, anew).replace(CHECKPOINT, checkpoint)
 
 

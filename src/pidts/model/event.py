@@ -12,10 +12,7 @@ from pidts.model.table import TableName
 
 
 class Op(IntEnum):
-    """The kind of a change. `COPY` is an existing row that a full copy read.
-
-    `ABSENT` is a key of the target for which a repair found no row on the source.
-    """
+    """The kind of a change. `COPY`: a row that a copy read. `ABSENT`: a key without a row on the source."""
 
     COPY = 0
     INSERT = 1

@@ -57,10 +57,7 @@ class RowLock:
         return self.now or self.table
 
     def structures(self) -> dict[str, Table]:
-        """Returns the lock's structures by their digests.
-
-        The text of `dumps` has only the digests: thousands of locks share their structures.
-        """
+        """Returns the lock's structures by their digests, as `dumps` has them: thousands of locks share structures."""
         return {structure_digest(table): table for table in (self.table, self.now) if table is not None}
 
     def dumps(self) -> str:

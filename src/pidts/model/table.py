@@ -101,10 +101,7 @@ class Table:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Returns the columns that identify a row: the primary key, else the first unique key without nullable columns.
-
-        Empty if the table has neither.
-        """
+        """Returns the primary key's columns, else those of the first unique key without NULL; empty without either."""
         for key in self.keys:
             if key.primary:
                 return key.columns
@@ -142,10 +139,7 @@ class Table:
 
     @property
     def of_any_shard(self) -> Table:
-        """Returns the structure without what may differ between shards with equal structures.
-
-        These are the expressions of generated columns, and ZEROFILL.
-        """
+        """Returns the structure without what may differ between shards: computed expressions and ZEROFILL."""
         if not any(column.computed or column.type.zerofill is not None for column in self.columns):
             return self
         columns = (replace(column, computed="", type=replace(column.type, zerofill=None)) for column in self.columns)

@@ -74,10 +74,7 @@ def _of_all(
     known: Collection[TableName],
     halted: Collection[Lsn],
 ) -> list[BlockedStatement]:
-    """Returns the blocked statements of tables that are not held.
-
-    Such tables may be blocked although the planner has planned no batch that holds them.
-    """
+    """Returns the blocked statements of tables that no batch holds yet."""
     found: list[BlockedStatement] = []
     joined, held = JoinedTables(state.copy), set(state.exceptions)
     for entry in entries:

@@ -83,10 +83,7 @@ class HeldTablesOfBatch:
     def advance(
         self, held_tables: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn
     ) -> None:
-        """Advances the held tables in the log as far as possible.
-
-        The tables in `overtaken` wait, since a schema change in this batch stops them.
-        """
+        """Advances the held tables as far as possible. Those in `overtaken` wait for a schema change in this batch."""
         stopped, moving, done = set(map(id, overtaken)), list[HeldTables](), self._done
         for waiting in held_tables:
             is_due = waiting.due is not None and not (done and waiting.due in done)

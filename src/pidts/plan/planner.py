@@ -220,10 +220,7 @@ class _UnheldTables:
         return True
 
     def _keep(self) -> None:
-        """Makes the `kept` tables wait at the place that was reached.
-
-        If a due schema change has begun for all of its tables, these tables first pass it together.
-        """
+        """Makes the `kept` tables wait at the reached place, after a due change that has begun for all its tables."""
         if self._free:
             self.held.append(HeldTables(self._free, self.lsn))
             self._free = frozenset()

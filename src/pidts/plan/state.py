@@ -265,10 +265,7 @@ class PlanState:
 
     @property
     def uncarried(self) -> frozenset[TableName]:
-        """Returns the tables whose changes are not in the batch that led to this state.
-
-        These tables have no key, and their rows were not copied before the batch.
-        """
+        """Returns the tables without a key that were not copied before this batch: it lacks their changes."""
         whole = {request.table for request in self.settled if request.whole}
         return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})
 

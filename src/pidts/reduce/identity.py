@@ -100,10 +100,7 @@ class FewKeys:
 
 
 def few_keys(batch: ChangeBatch) -> FewKeys | None:
-    """Returns the keys of a batch with few changes.
-
-    Returns None for many changes, for keys that Python and Arrow compare differently, and for keys with a NULL.
-    """
+    """Returns a small batch's keys; None if it has many, or keys with NULL or that Arrow compares otherwise."""
     if not 0 < len(batch) <= FEW or batch.is_partial:
         return None
     names = batch.table.identity

@@ -367,10 +367,7 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 def _events(
     batch: ChangeBatch, keys: Identities, member: pa.Int32Array | None, by: Sequence[str], *, wider: bool
 ) -> pa.Table:
-    """Returns the changes of each key, called events, with the numbers that `_order` gives them.
-
-    An update that gives a row another key is an event of both keys.
-    """
+    """Returns each key's changes (events), numbered by `_order`. An update of a key is an event of both keys."""
     order, logged = _order(batch, merged=member is not None)
     columns = [*keys.current] if member is None else [*keys.current, member]
     if pc.any(keys.moved).as_py():

@@ -56,10 +56,7 @@ def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
 
 
 def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
-    """Returns the damage in an XA transaction's rows; None if they are intact.
-
-    The rows come before the transaction's commit, so the relay is cut before the rows.
-    """
+    """Returns the damage in an XA transaction's rows, before its commit, where the relay is cut; or None."""
     try:
         _check(reader, place, place.begin.offset)
     except (DecodeError, Discontinuity) as error:

@@ -257,10 +257,7 @@ class RelayReader:
     def _entries(
         self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool, most: Most | None
     ) -> Iterator[LogEntry]:
-        """Yields the entries after `after` as they are stored. The first of them is in `segment`.
-
-        The other parameters are those of `entries`.
-        """
+        """Yields the entries after `after` as stored, the first in `segment`. Other parameters: see `entries`."""
         first, end, last = key_of(after), self._end, after
         started = False
         if end is not None and first >= end:
@@ -328,10 +325,7 @@ class RelayReader:
         return None
 
     def _place_before(self, segment: int, key: LsnKey) -> tuple[int, int]:
-        """Returns the place of the first entry at or after a key, as its segment and the place in the index file.
-
-        The search begins in `segment`, and decodes nothing.
-        """
+        """Returns the first entry at or after a key, as segment and place in the index; decodes nothing."""
         before = key[0], key[1], key[2] - 1
         place = self._index.place(segment, before)
         for number, behind, end, _ in self._index.walk_joined(segment, place, (before, key)):
@@ -434,10 +428,7 @@ class RelayReader:
         return known.file
 
     def former_source_log(self, change_no: int) -> FormerSourceLog | None:
-        """Returns the log received from the server that was the source after `change_no` replacements.
-
-        Returns None if the relay has nothing of this log.
-        """
+        """Returns the log of the source after `change_no` replacements; None if the relay has nothing of it."""
         self.renew()
         headers = self._index.listed()
         origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)
@@ -524,10 +515,7 @@ class RelayReader:
 
 
 def _file_number(end: Lsn) -> tuple[int, int]:
-    """Returns the change number and the file number of an entry that ends at this Lsn.
-
-    The last entry of a file may end at the head of the next file.
-    """
+    """Returns the change number and file of an entry's end. A file's last entry may end at the next file's head."""
     return end.change_no, end.log_index - (end.offset <= len(MAGIC))
 
 

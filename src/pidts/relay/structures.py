@@ -58,10 +58,7 @@ class StoredStructures:
 
 
 def history_at(reader: RelayReader, lsn: Lsn) -> KnownStructures:
-    """Returns all structures of tables that are known at `lsn`, the end of a transaction.
-
-    For later places, the caller continues with `KnownStructures.after`.
-    """
+    """Returns all known structures at `lsn`, the end of a transaction. `KnownStructures.after` continues."""
     for _ in range(_TRIES):
         first = reader.first
         try:
@@ -131,10 +128,7 @@ def is_stored(reader: RelayReader) -> bool:
 
 
 def structures_before_purge(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | None:
-    """Returns the structures that have to be stored before the log up to `start` is removed.
-
-    Returns None if no new file is needed, or if no structures are known.
-    """
+    """Returns the structures to store before the log up to `start` is removed; None if no file is needed."""
     with closing(RelayReader(relay, source_id)) as reader:
         folder, first = reader.folder, reader.first
         usable = [place for place in stored_places(folder) if first is not None and first <= place <= start]

@@ -239,10 +239,7 @@ class RelayWriter:
                 self._flush()
 
     def append_run(self, block: memoryview, at: int, run: OrdinaryEvents) -> None:
-        """Appends events of a block from byte `at` on, and commits the transactions that end in them.
-
-        Only the last of these transactions may fill the segment.
-        """
+        """Appends a block's events from byte `at` on. Only the last transaction may fill the segment."""
         self.append(block[at : run.end])
         if not len(run.lines):
             return

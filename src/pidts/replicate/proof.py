@@ -82,10 +82,7 @@ def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
 def has_last_event(
     source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
-    """Whether the server's log contains the relay's last event; None if this cannot be checked.
-
-    Without an event in the relay, the head of the log file is compared.
-    """
+    """Whether the log has the relay's last event, or without one the head of its file; None if not known."""
     if not server.may_have_written(state.origin):
         return None
     if reader.find(state.lsn) is None:
@@ -120,10 +117,7 @@ def source_state(session: Session, info: ServerInfo) -> SourceState:
 
 
 def _own_server_id(source: SourceConfig, session: Session, info: ServerInfo) -> int:
-    """Returns a server id for reading the log beside the replicator.
-
-    A server ends the dump of a replica when another replica connects with the same id.
-    """
+    """Returns a server id beside the replicator's: an equal id would end the replicator's dump."""
     return replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
 
 
@@ -217,10 +211,7 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
 
 
 def _last(reader: RelayReader, extent: Extent) -> bytes:
-    """Returns the last event of an entry.
-
-    Reads the entry piece by piece, from header to header, since a transaction may be larger than memory.
-    """
+    """Returns an entry's last event. Reads piece by piece, since a transaction may be larger than memory."""
     at, piece, first = extent.offset, b"", 0
     while True:
         if at + HEADER_SIZE > first + len(piece):

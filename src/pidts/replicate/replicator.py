@@ -286,10 +286,7 @@ class Replicator:
         return {"behind_bytes": found.behind_bytes if found else None, "warning": found.warning if found else ""}
 
     def _is_new_damage(self, error: PidtsError, received: Lsn | None, place: str) -> bool:
-        """Whether the network may have damaged the bytes, so that another attempt makes sense.
-
-        If the same damage arrives twice, the server itself sends it.
-        """
+        """Whether another attempt makes sense. If the same damage arrives twice, the server itself sends it."""
         if not (isinstance(error, DecodeError) or error.code in _MAY_BE_DAMAGE):
             return False
         before, self._damaged_at = self._damaged_at, (received, place)

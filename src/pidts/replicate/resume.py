@@ -73,10 +73,7 @@ class SourceState:
         return (self.identity, self.log_base) == (origin.server, origin.log_base)
 
     def may_have_written(self, origin: Origin) -> bool:
-        """Whether this server may be the origin.
-
-        A MariaDB on another machine may be the origin if it has the same server id: the check of its log decides.
-        """
+        """Whether this server may be the origin. For a MariaDB with its server id, the check of its log decides."""
         return self.log_base == origin.log_base and (
             self.identity == origin.server or (self.is_mariadb and _may_be_same(self.identity, origin.server))
         )
@@ -193,10 +190,7 @@ def resume(
     where: Where,
     beside: tuple[Position, Lsn | None] | None = None,
 ) -> Resume:
-    """Returns where a relay that is not empty continues.
-
-    `beside`, for a standby: the place in its log, and the place up to which its log may repeat received changes.
-    """
+    """Returns where a relay continues. `beside`: a standby's place, and up to where changes may be repeated."""
     position = state.position
     if not server.wrote(state.origin):
         same = server.has_last_event or (server.has_last_event is None and state.lsn == state.start)

@@ -159,10 +159,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
 
 def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
-    """Returns the transactions that the relay received after `after`, from the servers that took over.
-
-    Only the first `_MOST_BYTES` are searched.
-    """
+    """Returns transactions after `after` of the servers that took over, within the first `_MOST_BYTES`."""
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, joined=True):

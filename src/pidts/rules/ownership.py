@@ -169,10 +169,7 @@ class Owners:
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> ImageOwners:
-        """Returns the owner of the row in each change's image: before or after, as `side` says.
-
-        For a change without this image, the result has no meaning.
-        """
+        """Returns the owner of each change's image (`side`: before or after); meaningless without this image."""
         ranges = self.of(batch.table.name)
         zones = tuple(sorted({one.zone for one in ranges}))
         places = np.full(len(batch), NOBODY, np.int64)

@@ -133,10 +133,7 @@ class Routes:
         )
 
     def may_leave_rows(self, name: TableName) -> bool:
-        """Whether the target may have rows of a dropped table, because other tables share its target table.
-
-        The other tables may belong to any source.
-        """
+        """Whether the target may keep rows of a dropped table, since tables of any source share its target."""
         return self.may_merge(name) or bool(self.destination(name).extracted)
 
     def schema(self, name: str) -> str:

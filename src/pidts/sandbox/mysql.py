@@ -156,10 +156,7 @@ def _prepare(setup: _ServerSetup, folder: Path) -> None:
 
 
 def _alone(program: programs.Program, folder: Path) -> dict[str, str]:
-    """Returns the environment with a temporary folder of the server's own.
-
-    A starting server removes all temporary tables in this folder, so servers must not share it.
-    """
+    """Returns the environment with a temporary folder of its own: a starting server empties this folder."""
     return {**program.environment, "TMPDIR": str(folder / "tmp")}
 
 

@@ -41,10 +41,7 @@ class Program:
 
 
 def which(name: str) -> str | None:
-    """Returns the path of a program; None if it is not found.
-
-    System folders such as /usr/sbin are searched, too, since they often are not on a user's PATH.
-    """
+    """Returns a program's path, also in system folders such as /usr/sbin; None if it is not found."""
     return shutil.which(name, path=_SEARCH_PATH)
 
 

@@ -13,10 +13,7 @@ from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, greet
 
 
 def start_tidb(directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None) -> Server:
-    """Starts TiDB with the data of a folder. If the folder has none, new data is made.
-
-    Without `directory`, the folder is new. Without `port`, a free port is chosen.
-    """
+    """Starts TiDB with a folder's data, new if it has none. By default the folder is new, the port a free one."""
     program = programs.tidb()
     with directory_for("tidb", directory) as folder:
 

@@ -53,10 +53,7 @@ class Dialect:
 
     @classmethod
     def of(cls, server_version: str) -> Dialect:
-        """Returns the dialect of a server's version.
-
-        The log's format description and `SELECT version()` contain this text: `10.11.6-MariaDB-log`.
-        """
+        """Returns the dialect of a version as the log and `SELECT version()` write it: `10.11.6-MariaDB-log`."""
         mariadb = "mariadb" in server_version.lower()
         text = server_version.removeprefix("5.5.5-") if mariadb else server_version
         found = _VERSION.match(text)

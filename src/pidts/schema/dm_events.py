@@ -298,10 +298,7 @@ def _of_values(old: ColumnType, new: ColumnType) -> str | None:
 
 
 def _of_same(old: ColumnType, new: ColumnType) -> str | None:
-    """Returns the kind of a change between two types that DM treats as one type with another size or sign.
-
-    Returns None if the change belongs to no kind.
-    """
+    """Returns the kind of a change of size or sign in one type of DM; None if it has no kind."""
     differs = old.unsigned != new.unsigned
     kind = old.kind
     if kind is Kind.DECIMAL:

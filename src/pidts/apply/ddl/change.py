@@ -69,10 +69,7 @@ class SchemaChange:
     """Further entries that the change writes to the target's record of structures."""
 
     def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
-        """Returns the change's own statements, without those that a ddl command puts before them.
-
-        `rendered` returns the source's statement as statements of the target.
-        """
+        """Returns the change's own statements; `rendered` returns them for the source's statement."""
         match self.command:
             case DdlCommand(kind=CommandKind.SKIP):
                 return ()

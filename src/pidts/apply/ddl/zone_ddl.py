@@ -63,10 +63,7 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 
 
 def warn_if_not_shown(change: SchemaChange) -> None:
-    """Warns if no structure can show whether programs of the zone have run the statement, too.
-
-    If they have, the statement now runs twice, which does harm.
-    """
+    """Warns if no structure shows whether programs of the zone have run the statement. If so, it runs twice."""
     statement = change.statement
     if not change.between_zones or change.command is not None:
         return

@@ -117,10 +117,7 @@ class WritableChanges:
 def checked(
     session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], settings: ComparisonSettings
 ) -> WritableChanges:
-    """Compares the changes with the target's rows, and returns those that are written.
-
-    Raises `Halted` at a row that differs, if the task file demands this.
-    """
+    """Compares the changes with the target's rows; returns those that are written. May halt at a difference."""
     tables: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):

@@ -116,10 +116,7 @@ class Divergence:
         ]
 
     def values(self, number: int, known: KnownColumns | None) -> tuple[str, ...]:
-        """Returns two lines: the values of a key's row on source and target, in the columns that differ.
-
-        Columns that the log lacks are left out.
-        """
+        """Returns two lines: a key's row on source and target, in the columns that differ and that the log has."""
         key = int(self.keys[number])
         if key in self.foreign:
             return ()

@@ -28,10 +28,7 @@ from pidts.rules import Owners
 
 
 def foreign_events(events: KeyEvents, owners: Owners, writer: str, known: KnownColumns | None) -> Mapping[int, str]:
-    """Returns the events by which the zone `writer` has written rows that it does not own.
-
-    `known` says which columns of each change the log has; None: all.
-    """
+    """Returns zone `writer`'s writes to rows that it does not own. `known`: each change's columns; None: all."""
     batch = events.batch
     if owners.sole(batch.table.name) == writer:
         return {}

@@ -29,10 +29,7 @@ Known = tuple[Mask, Mask]
 
 
 def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tuple[ChangeBatch, Mask | None]:
-    """Returns the changes of all `parts` in log order, and which columns of their before images are known.
-
-    Each of `parts` has the changes of one source table.
-    """
+    """Returns the changes of all tables (`parts`) in log order, and which columns of before images are known."""
     table = parts[0].table
     rows = pa.concat_batches([part.rows for part in parts])
     part_of = np.concatenate([np.full(len(part), number) for number, part in enumerate(parts)])

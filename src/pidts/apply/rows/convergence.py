@@ -150,10 +150,7 @@ class Convergence(VersionGuard):
         return ~self._deletes
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Decides which changes are applied, and returns them.
-
-        `rows` has the full rows of `tied`, and `at` has, for each key, the index of its row in `rows`, or -1.
-        """
+        """Decides which changes are applied. `rows`: the full rows of `tied`; `at`: each key's index in them, or -1."""
         kind, held = self._found.kind, self._found.rank
         level = 2 * self._rank + self._deletes
         there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMBSTONE))

@@ -250,10 +250,7 @@ class ImageCompletion:
         return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
 
     def _demand_own_rows(self, seen: Mask) -> None:
-        """Halts if a row that got another key takes columns from the target's row at its old key.
-
-        `seen` are the changes that the target may already have had.
-        """
+        """Halts if a row with a new key takes columns from the row at its old key. `seen`: changes made already."""
         moved = self._moves & seen
         if not moved.any():
             return

@@ -175,10 +175,7 @@ class VersionGuard:
         return np.unique(self._key[self._tie])
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Decides which changes are applied, and returns them.
-
-        `rows` has the full rows of `tied`, and `at` has, for each key, the index of its row in `rows`, or -1.
-        """
+        """Decides which changes are applied. `rows`: the full rows of `tied`; `at`: each key's index in them, or -1."""
         equal = np.zeros(len(self._key), np.bool_)
         ties = np.nonzero(self._tie & (at[self._key] >= 0))[0]
         if len(ties):

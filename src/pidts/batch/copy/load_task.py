@@ -229,10 +229,7 @@ _kept = _ThreadSession()
 
 @contextmanager
 def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
-    """Yields a session that stays open for the thread's next chunk.
-
-    Connecting and reading the table's structure takes as long as loading a few thousand rows.
-    """
+    """Yields a session that stays open for the thread's next chunk: opening it takes as long as loading one."""
     kept, _kept.session = _kept.session, None
     if kept is not None and not kept.serves(context, table):
         kept.session.close()

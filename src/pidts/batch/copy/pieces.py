@@ -86,10 +86,7 @@ class RequestCutter:
         batch: int,
         most: int | None,
     ) -> list[CutRequest]:
-        """Cuts all requests into pieces.
-
-        All pieces together have at most about `most` rows; None: no limit. `batch`: see `RequestedChunk`.
-        """
+        """Cuts all requests into pieces with at most about `most` rows in all. `batch`: see `RequestedChunk`."""
         ahead, self._ahead = self._ahead, {}
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 

@@ -449,10 +449,7 @@ def _take_inner(state: Any, begin: int, size: int) -> None:
 
 @jit
 def _packed(state: Any, at: int, end: int) -> int:
-    """Reads the compressed transaction at byte `at` of the block; returns DONE, or the reason why the scan stops.
-
-    The log continues at `end` after the transaction.
-    """
+    """Reads the compressed transaction at byte `at`, which ends at `end` of the log; returns DONE or why not."""
     entry = _unpacked_at(state, at)
     if entry == 0:
         return PACKED

@@ -43,10 +43,7 @@ _FEW_UNPACKED = 4
 
 @dataclass(frozen=True, slots=True)
 class OrdinaryEvents:
-    """Neighbouring ordinary events, and the transactions that end in them.
-
-    The arrays belong to the scan: the next call of `run` overwrites them.
-    """
+    """Neighbouring ordinary events, and the transactions that end in them; valid until the next call of `run`."""
 
     end: int
     """The first byte of the block after these events."""
@@ -241,10 +238,7 @@ class BlockScan:
         )
 
     def begin_long(self, head: memoryview) -> bool:
-        """Whether an event that is too long for a block may be fed in pieces. If so, prepares for its pieces.
-
-        `head` is the header of the event.
-        """
+        """Whether a too long event may be fed in pieces; if so, prepares for them. `head` is the event's header."""
         if len(head) < HEADER_SIZE or not self._begin(0) or not self._state[o.OPEN]:
             return False
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(head)

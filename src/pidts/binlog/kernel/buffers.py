@@ -254,10 +254,7 @@ _NO_TEXT = np.zeros(1, np.uint8)
 
 @lru_cache(maxsize=256)
 def _first_block(cells: tuple[int, ...], rows: int) -> tuple[Any, Any]:
-    """Returns a block for this number of rows, and where the validity and the values of each column begin in it.
-
-    Nobody may change the two arrays.
-    """
+    """Returns a block for this many rows, and the places of each column in it. Nobody may change the arrays."""
     bits = _aligned((rows + 7) // 8)
     sizes = [_aligned(_bytes(cell, rows)) for cell in cells]
     begin = len(sizes) * bits

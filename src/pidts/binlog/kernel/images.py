@@ -81,10 +81,7 @@ def _read_image(
     table: int,
     call: int,
 ) -> int:
-    """Reads one image; returns the place after it, or an error.
-
-    `present` is the address of a bitmap of the columns that the image has; 0: it has all columns.
-    """
+    """Reads one image; returns the place after it, or an error. `present`: the bitmap of its columns; 0: all."""
     nulls = data + begin
     place = begin + bitmap
     if place > end:

@@ -39,10 +39,7 @@ _POWERS = np.array([float(10**power) for power in range(23)])
 
 @inline
 def sized(data: int, at: int, size: int) -> tuple[int, int]:
-    """Reads a length, stored with seven bits in each byte, and returns start and end of the data that follows.
-
-    The end is BAD if the data is not wholly in the document.
-    """
+    """Reads a length of seven bits a byte; returns start and end of its data, BAD if not in the document."""
     length = 0
     shift = 0
     while True:

@@ -45,10 +45,7 @@ def cell_size(kind: ColumnType) -> int:
 
 
 def instruction(column: Column, wire: Wire) -> Instruction | None:
-    """Returns the instruction for a column by its encoding in the log, which `columns.reader` has accepted.
-
-    Returns None if only plain code can read the column.
-    """
+    """Returns the instruction for a column's encoding in the log; None if only plain code can read the column."""
     kind = column.type.kind
     if wire.type in _COMPRESSED:
         return None

@@ -55,10 +55,7 @@ def before_image(
 def after_image(
     table: TableName, data: bytes, at: int, present: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]
 ) -> int:
-    """Appends an after image's values to the columns, with whole documents in place of changes of documents.
-
-    Returns the place after the after image.
-    """
+    """Appends an image's values with whole documents for changes of documents; returns the place after it."""
     changed, at = _changed(data, at, columns)
     nulls, at = _nulls(data, at, len(present))
     for column in present:

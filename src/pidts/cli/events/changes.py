@@ -55,10 +55,7 @@ def changes_of(
     tables: AllowList,
     zone: int,
 ) -> Iterator[Change]:
-    """Yields a transaction's changes within the range.
-
-    If the transaction commits a prepared XA transaction, `prepared` has the events with its rows.
-    """
+    """Yields a transaction's changes within the range. `prepared` has the events of a prepared XA transaction."""
     group = prepared or own
     dialect = Dialect.of(group.format.server_version)
     at = transaction.xa.at if prepared and transaction.xa else None

@@ -194,10 +194,7 @@ def _directions(task: Path) -> Sequence[Direction]:
 
 
 def _begun_here(task: Path, directions: Sequence[Direction], take: ResolveWith, *, sets: bool) -> UnfinishedResolves:
-    """Returns which killed commands this command may complete.
-
-    Those commands were to resolve locks in all zones. This command resolves the locks of one task only.
-    """
+    """Returns the killed commands that this one may complete: they were to resolve locks in all zones."""
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here
 

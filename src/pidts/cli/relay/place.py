@@ -39,10 +39,7 @@ class TargetCheckpoints:
 
 
 def find_relays(path: Path) -> list[RelayPlace]:
-    """Returns the relays that a path names.
-
-    It is a task file (one relay for each source), the folder of one relay, or a directory with several relays.
-    """
+    """Returns the relays that a path names: a task file's, one relay's folder, or a directory with relays."""
     if not path.is_dir():
         return [RelayPlace(part.relay, part.source.source_id, part) for part in load_parts(path)]
     path = path.absolute()

@@ -134,10 +134,7 @@ class GroupState:
         self.running, self.member_changes = run, tuple(self.entries[member].change for member in others)
 
     def end(self, run: RunDecision) -> None:
-        """Notes that the statement has run, and that the target has recorded it for the arrived members.
-
-        Each of them gets `RunByLeader` if it arrives again.
-        """
+        """Notes that the statement is run and recorded: arrived members get `RunByLeader` if they arrive again."""
         self.running = None
         made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}
         for one in run.arrivals:

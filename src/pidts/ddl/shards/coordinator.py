@@ -111,10 +111,7 @@ class ShardGroups:
         return self._mode == "optimistic"
 
     def next_read(self) -> int:
-        """Returns a number for a read of the target's record, to be taken before the read.
-
-        Of several reads, the one with the highest number counts.
-        """
+        """Returns a number for a read of the record, taken before it. Of several reads, the highest number counts."""
         with self._moved:
             return self.known.next_read()
 
@@ -261,10 +258,7 @@ class ShardGroups:
             return self._agreed(target, self._state(target))
 
     def ran(self, run: RunDecision, missed: MissedChanges) -> None:
-        """Notes that the target has the change for all members that have arrived at it.
-
-        `missed`: the changes that each member misses from now on.
-        """
+        """Notes that the target has the change for all arrived members. `missed`: what each member misses now."""
         with self._changing():
             state = self._state(run.leader.after.name)
             state.end(run)

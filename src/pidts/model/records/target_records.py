@@ -120,10 +120,7 @@ class Shadow:
     """Whether the whole history of the shadow table is known. It is not if the table existed before the task."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values, for the target's record.
-
-        Earlier versions read four values of each statement, and ignore `utf8_literals`.
-        """
+        """Returns plain values. Earlier versions read four values of a statement, without `utf8_literals`."""
         return {
             "structure": self.structure and self.structure.to_json(),
             "statements": [list(astuple(logged)[:4]) for logged in self.statements],

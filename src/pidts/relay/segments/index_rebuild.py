@@ -32,10 +32,7 @@ def has_checksums(format_event: bytes) -> bool:
 
 
 def restore(folder: Folder, last: LogEntry, origin: Origin, format_event: bytes) -> tuple[list[LogEntry], int]:
-    """Adds the entries of the ordinary transactions after the index's last entry, durably.
-
-    Returns these entries, and the new size of the index.
-    """
+    """Adds, durably, the ordinary transactions after the last entry; returns them and the index's size."""
     segment, begin = last.extent.segment, last.extent.end
     log = os.open(folder.log(segment), os.O_RDWR | os.O_CLOEXEC)
     index = open_file(folder.index(segment))

@@ -273,10 +273,7 @@ def _follows(payload: int, first: int, last: int, stop: Any, other_stop: Any) ->
 
 @inline
 def _has_gtid(payload: int, gtid: int, prefix: int, number: int) -> Any:
-    """Whether a record's GTID is the first `prefix` bytes of another GTID, followed by this number.
-
-    If the number is negative, whether the record has no GTID.
-    """
+    """Whether a GTID is another one's first `prefix` bytes and this number; negative: whether there is none."""
     size, other = load16(payload + ENTRY_FIXED_SIZE), payload + ENTRY_FIXED_SIZE + 2
     if number < 0:
         return size == 0

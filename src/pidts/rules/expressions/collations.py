@@ -92,10 +92,7 @@ def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
 
 
 def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
-    """Returns both sides, with the shorter text of each row padded with spaces, as servers do before they compare.
-
-    For example, `a` followed by a tab is less than `a`.
-    """
+    """Returns both sides, padded with spaces to equal lengths: `a` and a tab is less than `a`."""
     sizes = pc.binary_length(left), pc.binary_length(right)
     longest = pc.max_element_wise(*sizes, skip_nulls=False)
     return tuple(

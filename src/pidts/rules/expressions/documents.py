@@ -70,10 +70,7 @@ def unquoted(value: Expr) -> Expr:
 
 
 def comparison(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Returns a function that compares a JSON value with a constant.
-
-    The constant counts as a JSON value of its type, so a text never equals a number.
-    """
+    """Returns a function that compares JSON values with a constant of its type: no text equals a number."""
     value, other = (left, right) if left.family is Family.JSON else (right, left)
     order = _order_of(operation, other)
     sign = 1 if value is left else -1

@@ -315,10 +315,7 @@ class _Reader:
         return tuple(nodes)
 
     def _case(self) -> Node:
-        """Parses a CASE expression after the word CASE.
-
-        `CASE a WHEN b THEN c` becomes `CASE WHEN a = b THEN c`: servers make the same comparisons in order.
-        """
+        """Parses a CASE after its word. `CASE a WHEN b THEN c` becomes `CASE WHEN a = b THEN c`, as in servers."""
         subject = None if self.now.word == "WHEN" else self.expression()
         parts: list[Node] = []
         while self._take("WHEN"):

@@ -203,10 +203,7 @@ _MOST_DAYS = 100 * 365
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
-    """Returns `NOW() + INTERVAL 3 MONTH`, or `NOW() - INTERVAL ...` if `direction` is -1.
-
-    If the resulting month does not have the day, the result is its last day.
-    """
+    """Returns `NOW() ± INTERVAL 3 MONTH`. Without this day in the month, the result is its last day."""
     units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
     given, name = amount.constant, unit.constant
     if isinstance(given, str) and _WHOLE.match(given):

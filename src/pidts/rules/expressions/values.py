@@ -165,10 +165,7 @@ def as_integer(expr: Expr) -> Expr:
 
 
 def common_decimal(*exprs: Expr) -> pa.DataType:
-    """Returns a decimal type that can represent each of these exact numbers.
-
-    Arrow converts an integer only if there is room for all values of its type.
-    """
+    """Returns a decimal type for all these exact numbers, with room for all values of an integer type."""
     digits = max(20 if expr.family in INTEGERS else expr.digits for expr in exprs)
     return decimal_type(digits, max(expr.scale for expr in exprs))
 

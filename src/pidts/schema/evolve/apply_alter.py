@@ -39,10 +39,7 @@ class _Slot:
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
-    """Returns the table's structure after the clauses of an ALTER TABLE.
-
-    `inherited` is the database's charset: without it, a table charset that is not set stays unset.
-    """
+    """Returns the structure after ALTER TABLE. Without `inherited`, the database's charset, unset stays unset."""
     slots = _columns(table, actions, dialect.time_zone)
     changed = _charset(table, slots, actions, dialect, inherited)
     keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
@@ -196,10 +193,7 @@ def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
 
 
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
-    """Returns the columns with an added column.
-
-    IF NOT EXISTS looks at the old columns, even dropped ones, and at the columns that earlier clauses have named.
-    """
+    """Returns the columns with a new one. IF NOT EXISTS looks at old columns and those of earlier clauses."""
     if action.if_not_exists and _fold(action.column.name) in named:
         return slots
     return _move(table, [*slots, _Slot(None, action.column, place)], action)
@@ -312,10 +306,7 @@ def _is_old(dialect: Dialect) -> bool:
 def _changes_nothing(
     actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
 ) -> bool:
-    """Whether the CONVERT has no effect.
-
-    If a CONVERT rewrites no column, MySQL before 5.7 ignores it: even the table's default charset stays.
-    """
+    """Whether the CONVERT has no effect. MySQL before 5.7 ignores it if it rewrites no column."""
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)

@@ -73,10 +73,7 @@ class KnownStructures:
     """MariaDB's SEQUENCE objects, as far as a catalog or a statement has shown them."""
 
     def table(self, name: TableName) -> Table | None:
-        """Returns the table's structure; None if there is no such table, or if the history has not seen it.
-
-        Raises `Halted` if the structure is unknown.
-        """
+        """Returns the table's structure; None if none was seen. Raises `Halted` if it is unknown."""
         if (table := self.tables.get(name)) is not None:
             return table
         if name in self.sequences:
@@ -320,10 +317,7 @@ class KnownStructures:
         return self._put(changed)
 
     def _renamed(self, statement: ddl.RenameTable, text: str) -> KnownStructures:
-        """Returns the structures after the renames.
-
-        They are applied pair by pair, since two tables can swap their names by using a third name.
-        """
+        """Returns the structures after the renames, pair by pair: two tables can swap names by a third one."""
         state: dict[TableName, Known] = {}
         sequences = self.sequences
         for old, new in statement.pairs:
