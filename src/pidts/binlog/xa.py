@@ -42,7 +42,7 @@ class XaPrepare:
             raise DecodeError(
                 "bad-xid", f"an XA_PREPARE event has an xid that is too long: {global_size} and {branch_size} bytes"
             )
-        return cls(_xid(cursor.take(global_size), cursor.take(branch_size), format_id), one_phase)
+        return cls(xid_text(cursor.take(global_size), cursor.take(branch_size), format_id), one_phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class XaStatement:
         match = _STATEMENT.match(sql)
         if match is None or len(match[2]) % 2 or len(match[3]) % 2:
             raise DecodeError("bad-xid", f"an XA statement is not understood: {sql[:200]}")
-        return cls(match[1].upper(), _xid(bytes.fromhex(match[2]), bytes.fromhex(match[3]), int(match[4])))
+        return cls(match[1].upper(), xid_text(bytes.fromhex(match[2]), bytes.fromhex(match[3]), int(match[4])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +122,6 @@ class PreparedEventGroups(Generic[Place]):
         return settled, prepared.place
 
 
-def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> str:
+def xid_text(gtrid: bytes, bqual: bytes, format_id: int) -> str:
+    """Returns the name of an XA transaction as one text."""
     return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id % _FORMAT_ID}"

@@ -23,9 +23,11 @@ _MOST_BYTES = 256 << 20
 """The largest number of bytes of a file that are read for its GTIDs. The GTIDs at a later place in the file stay
 unknown until the server begins its next file.
 """
-_TRANSACTIONS = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
+TRANSACTIONS = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID, EventType.ANONYMOUS_GTID})
+"""The events with which a transaction begins."""
+_WITH_GTID = TRANSACTIONS - {EventType.ANONYMOUS_GTID}
 _TOLD_BY = frozenset(
-    {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.GTID_LIST, *_TRANSACTIONS}
+    {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.GTID_LIST, *_WITH_GTID}
 )
 
 
@@ -69,7 +71,7 @@ def gtids_before(
             before = previous_gtids(event)
         elif event.type == EventType.GTID_LIST:
             before = gtid_list(event)
-        elif event.type in _TRANSACTIONS:
+        elif event.type in _WITH_GTID:
             executed.add(GtidEvent.parse(event).gtid)
     return None if before is None else executed.added_to(before)
 

@@ -12,6 +12,7 @@ from pidts.login.privileges import Privilege, privileges_of
 from pidts.model import PidtsError, Transient
 from pidts.source.connection import ServerInfo, Session, query, server_info, variables
 from pidts.source.grants import current_grants
+from pidts.source.prepared_xa import recover_statement
 
 _NAMES = ("read_only", "super_read_only")
 _OFF = ("OFF", "0", "")
@@ -94,7 +95,7 @@ def lacking_privileges(connection: Session) -> list[Privilege]:
 def prepared_transactions(connection: Session) -> int:
     """Returns the number of XA transactions that are prepared and neither committed nor rolled back."""
     try:
-        return len(query(connection, "XA RECOVER"))
+        return len(query(connection, recover_statement(server_info(connection))))
     except Transient:
         raise
     except PidtsError:

@@ -15,6 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.forked_programs import LoadedPrograms
 from tests.replicated_pair import promote, replicated_pair, wait
+from tests.running import connect as plain_connect
 
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
@@ -45,7 +46,7 @@ from pidts.task.checks.all_sources import lost_log_findings
 from pidts.task.checks.source import check_one_source
 from pidts.task.config.current_server import address_of, choose_server
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
+from pidts.task.operate.log_loss import LogLoss, find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.presence import show_presence
 from pidts.task.operate.status import task_status
 from pidts.task.run import start, table_set
@@ -966,6 +967,43 @@ def test_a_table_that_joins_after_a_failover_ignores_its_changes_up_to_a_place_i
             with pytest.raises(Transient, match="source-moved"):
                 reader.wait(relay, LogPoint(Lsn.at(log_end(session), 0), log_end(session), ""))
         task.stop()
+
+
+@pytest.mark.parametrize("lost", [None, LogLoss("the log is gone")])
+def test_a_relay_that_begins_has_the_rows_of_xa_transactions_that_are_prepared_already(
+    lost: LogLoss | None,
+    tmp_path: Path,
+    mysql_like: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    programs: LoadedPrograms,
+) -> None:
+    task = make_task(tmp_path, mysql_like, postgres, database, run_sql, programs)
+    if lost is not None:
+        task.start()
+    xids = ["X'00ff27', X'782779', 7", "'late'"]
+    with plain_connect(mysql_like) as early, plain_connect(mysql_like) as late:
+        for session, xid, row in zip((early, late), xids, (5, 6), strict=True):
+            with session.cursor() as cursor:
+                cursor.execute(f"XA START {xid}")
+                cursor.execute(f"INSERT INTO {database}.t VALUES ({row}, {row})")
+                cursor.execute(f"XA END {xid}")
+                cursor.execute(f"XA PREPARE {xid}")
+            task.sql(f"INSERT INTO t VALUES ({row + 10}, 0)", "FLUSH LOGS")
+        begun = task.start(resync=None if lost is None else (), lost=lost)
+        for session, xid in zip((late, early), reversed(xids), strict=True):
+            with session.cursor() as cursor:
+                cursor.execute(f"XA COMMIT {xid}")
+    lsn = begun.checkpoints[0].lsn
+    with closing(connect(task.config.source.server)) as session, closing(RelayReader(task.config.relay, "s")) as relay:
+        end = Lsn.at(log_end(session), lsn.change_no)
+        while (received := relay.received) is None or received < end:
+            relay.wait(received, 1)
+        found = list(relay.entries(lsn))
+    assert sum(entry.transaction.row_events for entry in found) == 2
+    assert not any(entry.lacks_rows for entry in found)
+    task.stop()
 
 
 def test_a_task_begins_before_its_tables_are_there(task: Task) -> None:

@@ -12,10 +12,11 @@ from pidts.apply import TargetSession
 from pidts.model import Halted, KeyNote, PidtsError, Position, SourceTablesKey, Table, TableName, Transient
 from pidts.model.errors import listed, plural
 from pidts.relay.permissions import is_open_to_others
-from pidts.source import Session, query, server_info
+from pidts.source import Session
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
+from pidts.source.prepared_xa import prepared_xids
 from pidts.source.structures import TableSize, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
@@ -51,8 +52,6 @@ from pidts.task.tables.target_fit import TableFit, fit_of
 _WHOLE_ROWS = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
 """The checks of single tables."""
-_LOGS_PREPARED = {"mysql": (5, 7, 7), "mariadb": (10, 5, 0)}
-"""The first versions that log an XA transaction when it is prepared."""
 
 
 NO_TABLE = "no table of this server matches block-allow-list"
@@ -188,27 +187,16 @@ def _source(
 
 
 def _prepared_transactions(session: Session) -> list[Finding]:
-    """Returns a hint if XA transactions are prepared now: a task that begins now would lack their rows.
-
-    There is no hint for older servers, which log such a transaction only when it is committed: so the task reads its
-    rows. There is none either if the account may not see prepared transactions (MySQL: XA_RECOVER_ADMIN).
-    """
-    server = server_info(session)
-    if server.number < _LOGS_PREPARED[server.product]:
-        return []
-    try:
-        found = query(session, "XA RECOVER")
-    except Transient:
-        raise
-    except PidtsError:
-        return []
+    """Returns a hint if XA transactions are prepared now: a task that begins now needs the log that has their rows."""
+    found = prepared_xids(session)
     if not found:
         return []
     what = (
         f"{plural('XA transaction', len(found), 'is', 'are')} prepared and not committed (XA RECOVER): a task that "
-        "begins now halts when one of them is committed (xa-not-received)"
+        "begins now receives the log from the first of them on. If the source does not have this log any more, the "
+        "task halts when one of them is committed (xa-not-received)"
     )
-    fix = "Before the first start, commit them or roll them back: XA COMMIT or XA ROLLBACK"
+    fix = "If they are forgotten, commit them or roll them back before the first start: XA COMMIT or XA ROLLBACK"
     return [Finding("prepared_xa", ok=True, message=what, fix=fix)]
 
 

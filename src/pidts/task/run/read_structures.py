@@ -29,6 +29,7 @@ from pidts.relay.retention import PurgeLimits, release
 from pidts.replicate import RELAY_FULL
 from pidts.schema.online.names import Role
 from pidts.source import Session, position, read_structures, server_info, source_dialect
+from pidts.source.prepared_xa import begin_with_prepared
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.replicator_process import ReplicatorProcess
 
@@ -85,6 +86,15 @@ class StructureReader:
     stop: threading.Event
     patience: float = 60.0
     """The seconds in which the relay has to begin to receive the log of the server that answers."""
+
+    def begin_of_relay(self, place: Position) -> Position:
+        """Returns where a new relay begins that has all rows of a task which begins at `place` or later.
+
+        A relay server chooses the beginning of its relay, so for its followers it is always `place`.
+        """
+        if self.config.relay_from is not None:
+            return place
+        return begin_with_prepared(self.config.source.server, self.source, place)
 
     def log_end(self, relay: RelayReader) -> LogPoint:
         """Returns the end of the log of the server that answers, after the relay has begun to receive this log.

@@ -325,7 +325,7 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
     """Starts the replicator at the place where the task begins, and returns the structures at that place."""
     given = config.source.start if config.mode == "incremental" else None
     replicator = reader.replicator
-    replicator.start_at = str(given or log_end(source))
+    replicator.start_at = given if isinstance(given, str) else str(reader.begin_of_relay(given or log_end(source)))
     replicator.start()
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         wait_for_relay(config, replicator, None, reader.stop, relay)

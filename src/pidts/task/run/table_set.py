@@ -516,16 +516,17 @@ class TableSet:
 
     def _begin_anew(self, claimed: tuple[Checkpoint, ...], loss: LogLoss) -> tuple[Checkpoint, ...]:
         config, replicator = self._config, self._reader.replicator
-        here, gtids = position(self._source)
         if not loss.keeps_relay:
+            here, gtids = position(self._source)
+            begin = self._reader.begin_of_relay(here)
             replicator.stop()
             empty_relay(config.relay, config.source.source_id)
             # The Lsns of a log that was reset must differ from the Lsns of the former log.
-            lsn = Lsn.at(here, max(one.lsn.change_no for one in claimed) + 1)
-            replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), log_file=None, gtid=gtids, copy="")
+            lsn, gtid = Lsn.at(begin, max(one.lsn.change_no for one in claimed) + 1), gtids if begin == here else ""
+            replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(begin), log_file=None, gtid=gtid, copy="")
             if config.relay_from is not None:
                 # The relay server's log continues with its own Lsns.
-                replicator.resume_at, replicator.start_at = None, str(here)
+                replicator.resume_at, replicator.start_at = None, str(begin)
         replicator.start()
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, replicator, None, self._reader.stop, relay)
