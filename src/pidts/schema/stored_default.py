@@ -142,10 +142,7 @@ def _number(value: TextLiteral | BytesLiteral | Number) -> Decimal:
 
 
 def _whole(value: TextLiteral | BytesLiteral | Number) -> int:
-    """Returns the whole number to which servers round a literal.
-
-    A half is rounded away from zero or, if the number has an exponent, to the even neighbour.
-    """
+    """Returns the whole number that servers store for a literal. Halves go away from zero, with an exponent to even."""
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
@@ -228,10 +225,7 @@ def _bytes(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str 
 
 
 def _moment(text: str | None, kind: ColumnType) -> str | None:
-    """Returns a date, or a date and a time, with at least two digits for each part.
-
-    Returns None if the text is neither, or if a server may round it up.
-    """
+    """Returns a date, maybe with a time, in parts of at least two digits; None for others, or if it may round up."""
     if text is None:
         return None
     text = text.strip()

@@ -101,10 +101,7 @@ def _unknown(line: int = 0) -> ConfigError:
 
 
 def _without_comment(line: str) -> str:
-    """Returns the line with `# ***` in place of a comment that mentions a secret.
-
-    A `#` within quotes counts as the beginning of a comment, too.
-    """
+    """Returns the line with `# ***` for a comment that mentions a secret, even for a `#` within quotes."""
     comment = _COMMENT.search(line)
     if comment and _SECRET.search(comment.group()) and not _NO_SECRET.search(comment.group().rstrip()):
         return f"{line[: comment.start()]}# {MASK}"

@@ -66,10 +66,7 @@ def pause_before(restarts: int) -> float:
 
 
 def task_stage(wish: Wish, *, is_alive: bool, reported: str, ended: ProcessEnd | None) -> TaskStage:
-    """Returns the stage of a task.
-
-    `reported` is the last stage that the task's living process has reported; empty if it has reported none.
-    """
+    """Returns the stage of a task. `reported`: the last stage that its living process has reported, or empty."""
     if is_alive:
         return _of_running(reported)
     if wish != "running":

@@ -127,10 +127,7 @@ class Runs:
 
     @contextmanager
     def none_of(self, task: TaskFolder, *, force: bool) -> Iterator[None]:
-        """Prevents runs of a task while the block lasts.
-
-        Raises if a run is under way. With `force`, ends the runs first, and raises if they do not end in time.
-        """
+        """Prevents runs of a task in the block. Raises if a run is under way, or with `force` if it does not end."""
         over = time.monotonic() + (_LONGEST_END if force else 0.0)
         while True:
             with self._lock:

@@ -68,10 +68,7 @@ class SpawnedProcess:
 
 
 class Spawner:
-    """Starts tasks through the spawner. If there is no spawner, starts each task as a new program.
-
-    Only the supervisor's thread uses this object.
-    """
+    """Starts tasks through the spawner, or without one as new programs. For the supervisor's thread only."""
 
     def __init__(self, seconds_between: float = 60.0) -> None:
         """Starts a spawner. The next one is started after `seconds_between` at the earliest.
@@ -89,10 +86,7 @@ class Spawner:
         self._begin()
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
-        """Starts a task and returns its process.
-
-        Returns None while the spawner loads the program or has not answered. Then the caller has to call again.
-        """
+        """Starts a task; returns its process. None: the spawner has not answered, and the caller has to call again."""
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)
         if asked is None:

@@ -33,10 +33,7 @@ class Starter(Protocol):
     """Starts processes of tasks."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
-        """Starts the process of a task. The run copies `tables` again.
-
-        Returns None if the process cannot be started yet. Then the caller has to call again.
-        """
+        """Starts a task, which copies `tables` again. None: this is not possible yet, and the caller calls again."""
         ...
 
 
@@ -45,11 +42,7 @@ class NewProgram:
     """Starts a new Python interpreter for each task."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess:
-        """Starts the process.
-
-        The process writes its log itself. Its other output, such as a traceback of the interpreter, goes to
-        `output_file`.
-        """
+        """Starts the process, which writes its log itself. `output_file` gets the rest, such as tracebacks."""
         with open(output_file(folder), "a", encoding="utf-8", opener=private_opener) as output:
             return subprocess.Popen(
                 [sys.executable, "-m", PROGRAM, str(folder.path), *tables],

@@ -265,10 +265,7 @@ class StateFolder:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Locks a file; returns False if another process keeps the lock.
-
-    It tries several times: a command that checks whether a service runs has the lock for a moment.
-    """
+    """Locks a file; False if it stays locked. Tries several times: a look for a service takes the lock, too."""
     for _ in range(_LOOKS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

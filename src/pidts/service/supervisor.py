@@ -180,10 +180,7 @@ class Supervisor:
             return summary(self._tasks[name], time.monotonic())
 
     def replace(self, name: str, text: str) -> dict[str, Any]:
-        """Replaces the task file of a task; returns the task's line of the overview.
-
-        A running task notices the new file as it notices an edited file.
-        """
+        """Replaces a task's file, as if it was edited; returns the task's line of the overview."""
         with self._lock:
             task = self._named(name)
             if task.folder.is_elsewhere:

@@ -346,10 +346,7 @@ def _column(column: Column) -> tuple[object, ...]:
 
 
 def _known(text: str | None) -> str | None:
-    """Returns a default in one form for both products, which differ in whether a number is in quotes.
-
-    None: there is no default, or it is NULL.
-    """
+    """Returns a default in one form for both products, of which one quotes numbers; None if there is none, or NULL."""
     if text is None or text.upper() == "NULL":
         return None
     text = _NOW.sub("current_timestamp", text) if _NOW.match(text) else text
@@ -391,9 +388,6 @@ _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "
 
 
 def order_of(collation: str | None) -> str:
-    """Returns how a collation compares letters, as far as its name shows it.
-
-    MySQL and MariaDB have different names for their default collations.
-    """
+    """Returns how a collation compares letters, by its name. The products' default collations have different ones."""
     name = (collation or "").lower()
     return "as" if name.endswith("_as_ci") else _ORDERS.get(name.rpartition("_")[2], "ci")

@@ -109,10 +109,7 @@ class BinlogStream:
         return events
 
     def read_block(self, timeout: float = 1.0) -> Block | None:
-        """Returns the same events as `read_burst`, without an object for each event; None if there are none.
-
-        Do not call both methods on one stream.
-        """
+        """Returns the events of `read_burst` without objects, or None. Do not call both methods on one stream."""
         if self.ended:
             return None
         if self._blocks is None:

@@ -84,10 +84,7 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
 
 @contextmanager
 def lost_is_down() -> Iterator[None]:
-    """Turns the loss of a connection during checks into the error for a server that does not answer.
-
-    A run waits for such a server.
-    """
+    """Turns a connection lost during checks into the error for a server that is down, for which a run waits."""
     try:
         yield
     except Transient as error:

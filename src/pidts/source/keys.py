@@ -117,10 +117,7 @@ def _literals(value: Any, column: Column, table: Table) -> str:
 
 
 def _is_possible(value: Any, kind: ColumnType) -> bool:
-    """Whether the column can have this value.
-
-    In a comparison, a server would treat an unknown label as the invalid value, and find rows that have it.
-    """
+    """Whether the column can have this value. To a server, an unknown label equals the invalid value."""
     if value is None:
         return False
     if kind.kind is Kind.ENUM and isinstance(value, str):

@@ -155,10 +155,7 @@ def _await_owned(connection: Session, deadline: float) -> bool:
 
 
 def _owned(connection: Session) -> set[str]:
-    """Returns the GTIDs of running transactions.
-
-    The server writes the number of the session after each transaction: `uuid:7#12:8#13, uuid2:…`.
-    """
+    """Returns the GTIDs of running transactions, with the numbers of sessions: `uuid:7#12:8#13, uuid2:…`."""
     text = "".join(str(query(connection, "SELECT @@GLOBAL.gtid_owned")[0][0] or "").split())
     owned = set()
     for entry in text.split(","):

@@ -117,10 +117,7 @@ def _tls(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _auth_plugin(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks the method by which the account proves its password.
-
-    The statement that shows this method also returns the password's hash. The hash is never shown.
-    """
+    """Checks how the account proves its password. The query also returns its hash, which is never shown."""
     try:
         shown = str(query(asked.connection, "SHOW CREATE USER CURRENT_USER()")[0][0])
     except Transient:

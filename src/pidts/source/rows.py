@@ -105,10 +105,7 @@ def _where(table: Table, after_key: Sequence[Any] | None, highest: Sequence[Any]
 
 
 def _by_key(table: Table) -> str:
-    """Returns the clause that makes the server use the primary key's index.
-
-    With poor statistics, a server may choose another index, which would be slower.
-    """
+    """Returns the clause for the primary key's index. With poor statistics, a server may choose a slower one."""
     return f"FORCE INDEX ({_PRIMARY}) " if any(key.primary for key in table.keys) else ""
 
 

@@ -141,10 +141,7 @@ def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableNa
 def table_facts(
     connection: Session, names: Iterable[TableName], first: str, *more: str
 ) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
-    """Yields these columns of information_schema.tables for each of the tables whose first column is not NULL.
-
-    Makes one query for each schema.
-    """
+    """Yields columns of information_schema.tables for tables whose first one is not NULL; a query per schema."""
     wanted = set(names)
     for schema in sorted({name.schema for name in wanted}):
         sql = (
@@ -225,10 +222,7 @@ def _keys_of_many(
 def _by_table(
     connection: Session, sql: str, schema: str, parts: Iterable[Sequence[str]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns the rows of a query by table. The query is sent once for each of `parts`, the names of some tables.
-
-    In `sql`, `{}` is the place of the tables' names.
-    """
+    """Returns a query's rows by table, one query for each of `parts`. In `sql`, `{}` stands for table names."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for part in parts:
         placeholders = ", ".join(["%s"] * len(part))
@@ -312,10 +306,7 @@ def _computed(row: dict[str, Any], extra: str) -> str:
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
-    """Returns the default as SQL; None if there is none.
-
-    MariaDB shows defaults as SQL; MySQL shows literals without quotes, and expressions with escapes.
-    """
+    """Returns the default as SQL, or None. MariaDB shows SQL; MySQL plain literals and escaped expressions."""
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
         return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()
     is_of_bytes = kind.kind in {Kind.BINARY, Kind.VARBINARY}

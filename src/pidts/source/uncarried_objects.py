@@ -292,11 +292,7 @@ def _events(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noq
 
 
 def _checks(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
-    """Yields checks.
-
-    In MariaDB's catalog, the row of the check names the table; in MySQL's, the row of the constraint. Old servers have
-    no checks.
-    """
+    """Yields checks. The row of MariaDB's check, or MySQL's constraint, names the table. Old servers have none."""
     try:
         rows = catalog.rows(
             "SELECT constraint_schema, table_name, constraint_name, check_clause "

@@ -168,10 +168,7 @@ def _options() -> Iterator[Sequence[int]]:
 
 
 def _end_jvms(owner: int) -> None:
-    """Ends the JVMs at the end of this process, before their folder is removed.
-
-    A JVM that still ran might write into the folder again.
-    """
+    """Ends the JVMs of this process before their folder is removed, in which they might write again."""
     if os.getpid() != owner:
         return
     _starting.acquire(timeout=_START_SECONDS)  # another thread may be starting a JVM

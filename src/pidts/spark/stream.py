@@ -567,10 +567,7 @@ class TaskStream:
         return counts
 
     def _decoded(self, context: JobContext, plan: BatchPlan, *, may_be_large: bool) -> list[list[Blob]]:
-        """Returns each worker's blobs of a batch.
-
-        Raises `LargeSliceError` if they are too large for the driver's memory, unless `may_be_large` is true.
-        """
+        """Returns each worker's blobs. `LargeSliceError`: too large for memory, unless `may_be_large` is true."""
         blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
         is_measured, size = not may_be_large and plan.log_bytes >= _LITTLE_LOG, 0
         self._reader.cuts_slices = may_be_large

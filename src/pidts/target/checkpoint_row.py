@@ -103,10 +103,7 @@ def _digest(row: Checkpoint, text: str) -> str:
 
 
 def _contradiction(row: Checkpoint) -> str:
-    """Returns the reason why position and Lsn disagree; empty if they agree.
-
-    The position is that of the slowest worker: no Lsn may be before it.
-    """
+    """Returns why position and Lsn disagree, or empty. No Lsn is before the position, the slowest worker's."""
     if not row.position:
         return ""
     try:

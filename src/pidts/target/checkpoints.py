@@ -67,10 +67,7 @@ class CheckpointRecord:
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Overwrites the row of a checkpoint's worker; fails if the row has another epoch.
-
-        So the method also fails if the run was replaced and had not locked the row.
-        """
+        """Overwrites a worker's checkpoint; fails for another epoch, even if this run had not locked the row."""
         new = checkpoint
         _, matched = self._run(
             "UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, copy_progress = %s, "

@@ -248,10 +248,7 @@ def refuse_unfillable(
 
 
 def left_out(statement: Statement) -> tuple[str, ...]:
-    """Returns a note on each foreign key and check of a statement.
-
-    A task creates neither on the target, since the source has checked the rows.
-    """
+    """Returns a note on each foreign key and check. The target gets none: the source has checked the rows."""
     match statement:
         case CreateTable(constraints=actions) | AlterTable(actions=actions):
             return tuple(_notes(actions))

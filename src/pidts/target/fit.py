@@ -23,10 +23,7 @@ CHANGED_TODO = (
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:
-    """Names the part of values that the server would cut off without an error; None if nothing is cut off.
-
-    Values that the server refuses are not considered.
-    """
+    """Names what the server would cut off silently; None for nothing, or for values that it refuses."""
     rounded = source.kind in _MOMENTS | {Kind.TIME} and found.kind in _MOMENTS | {Kind.TIME} and found.fsp < source.fsp
     if rounded or (source.kind in _MOMENTS and found.kind is Kind.DATE):
         return "fractions of seconds" if found.kind is not Kind.DATE else "the time of day"

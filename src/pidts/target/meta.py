@@ -271,10 +271,7 @@ class DdlCommandRecord:
         self._rows.put(*place, kind=kind, statements=statements, number=max(numbers, default=0) + 1, taken=0)
 
     def take(self, task: str, source: str, command: DdlCommand) -> bool:
-        """Marks a ddl command as taken, in the transaction that begins the change.
-
-        Returns False if another command has replaced this command.
-        """
+        """Marks a ddl command as taken, in the change's first transaction. False: another one has replaced it."""
         sql = (
             "UPDATE pidts_meta.ddl_order SET taken = 1 "
             "WHERE task = %s AND source = %s AND lsn = %s AND number = %s AND taken = 0"
@@ -371,10 +368,7 @@ class CutoverRecord:
         self._structures = Rows(run, "switch_structure", "task", "table_schema", "table_name")
 
     def read(self, task: str) -> Cutover | None:
-        """Returns the cutover of a task; None if none has begun.
-
-        The meta tables of an earlier version lack cutovers: then it also returns None.
-        """
+        """Returns a task's cutover; None if none has begun, or if the meta tables are from an earlier version."""
         if not self._run(CUTOVER_EXISTS, ())[0]:
             return None
         rows = self._rows.read("about", task)

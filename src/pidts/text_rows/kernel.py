@@ -271,10 +271,7 @@ def _put_moment(begin: int, end: int, cell: int) -> bool:
 
 @jit
 def _put_time(begin: int, end: int, cell: int) -> bool:
-    """Writes a time such as `-838:59:59.000000` into a cell, in microseconds; returns False for any other text.
-
-    The sign applies to the whole value.
-    """
+    """Writes a time such as `-838:59:59.0` in microseconds; False for other texts. The sign is the whole value's."""
     is_negative = begin < end and load8(begin) == 45
     if is_negative:
         begin += 1

@@ -1,7 +1,4 @@
-"""Converts a server's text to Arrow, column by column and without loss.
-
-With the SQL expressions of `expression`, the server sends exact text.
-"""
+"""Converts a server's text to Arrow, column by column, without loss if the query has `expression`'s SQL."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ def _moments(values: Values) -> pa.Array:
 def _calendar(
     values: Values, kind: pa.DataType, number: pa.DataType, first: int, one: Callable[[bytes | None], int | None]
 ) -> pa.Array:
-    """Converts dates or times, with Arrow if possible.
-
-    Arrow refuses or misreads dates that do not exist: if there is one, all values are parsed one by one.
-    """
+    """Converts dates or times, with Arrow if all of them exist: it refuses or misreads others."""
     with suppress(pa.ArrowInvalid):
         found = pa.array(values, pa.string()).cast(kind)
         least = pc.min(found.cast(number)).as_py()
@@ -85,10 +79,7 @@ _MOMENTS: dict[Kind, Callable[[Values], pa.Array]] = {
 
 
 def _day(value: bytes | None) -> int | None:
-    """Returns the `days` value of a date.
-
-    Used for columns with a date that does not exist, since Arrow refuses such dates.
-    """
+    """Returns the `days` value of a date, for columns with a date that does not exist: Arrow refuses it."""
     if value is None:
         return None
     if not (match := _MOMENT.fullmatch(value)):

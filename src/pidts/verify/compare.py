@@ -250,10 +250,7 @@ class _Comparison:
 
 
 def _shard(member: int, labels: Sequence[str]) -> str | None:
-    """Returns the label of the shard with this number; empty if the shard is unknown or the only one.
-
-    None for `NOBODY`: the row belongs to no shard.
-    """
+    """Returns a shard's label, empty if unknown or the only one; None for `NOBODY`: the row has no shard."""
     if member == NOBODY:
         return None
     return labels[member] if member >= 0 and len(labels) > 1 else ""

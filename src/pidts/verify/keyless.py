@@ -76,10 +76,7 @@ def compare_multisets(
 def _servers_sums(
     source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher
 ) -> tuple[Sum, Sum | None] | None:
-    """Returns the checksums of both servers; None if a server cannot compute one.
-
-    The target's checksum is None if the target lacks changes.
-    """
+    """Returns both checksums, or None if a server has none. The target's is None if it lacks changes."""
     table = matcher.table
     there = source.sum(table, _WHOLE) if target.has_sums else None
     if there is None:

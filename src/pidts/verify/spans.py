@@ -163,10 +163,7 @@ def has_sums(target: TargetSide, order: Order) -> bool:
 
 
 def page_rows(target: TargetSide, row_bytes: int) -> int:
-    """Returns how many rows are in memory at a time.
-
-    If the target has no checksums, all rows are read, and few large reads are faster than many small ones.
-    """
+    """Returns how many rows are read at a time. Without checksums all are read, so few large reads are faster."""
     most = _LEAF_ROWS if target.has_sums else KEY_ROWS
     return max(10, min(most, _PAGE_BYTES // max(row_bytes, 1)))
 

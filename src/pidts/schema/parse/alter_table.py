@@ -273,10 +273,7 @@ def _partition(cursor: TokenCursor) -> alter.Action | None:
 
 
 def _other_table(cursor: TokenCursor) -> TableName | None:
-    """Parses the table of `EXCHANGE PARTITION p WITH TABLE t`, `CONVERT PARTITION p TO TABLE t` or the reverse.
-
-    Returns None if the clause names no table.
-    """
+    """Parses the table of EXCHANGE PARTITION … WITH TABLE, or CONVERT … TO/FROM; None if it names no table."""
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word == "TABLE":
             return cursor.table_name()

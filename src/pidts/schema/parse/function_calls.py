@@ -278,10 +278,7 @@ class _Reading:
             yield token
 
     def may_call(self, name: Token) -> bool:
-        """Whether this may be a function's name.
-
-        It is not one in a definition, as the first word of a statement, or as the AGAINST of a MATCH.
-        """
+        """Whether this may be a function: not in a definition, as a first word, or as the AGAINST of a MATCH."""
         return not self._defines and name is not self._first and name is not self._against
 
     def ahead(self) -> Iterator[Token]:
@@ -322,10 +319,7 @@ def _is_own(name: Token, parenthesis: Token, own: Collection[str], dialect: Dial
 
 
 def _is_no_call(before: Token, second: Token, read: _Reading) -> bool:
-    """Whether a name and its parenthesis cannot be a call, whatever the name is.
-
-    `before` is the token before the name, `second` the one before that.
-    """
+    """Whether a name before a parenthesis is no call. `before` is the token before it, `second` the one before."""
     if before.lexeme in _OPERANDS or _is(before, ")"):
         return True  # no expression begins here: `IGNORE 1 ROWS (a)`, `MATCH (a) AGAINST ('b')`, `(SELECT 1) q (a)`
     if before.word in _NO_CALL_AFTER or (before.word == "HIGH_PRIORITY" and second.word == "INSERT"):

@@ -143,10 +143,7 @@ def _token(sql: str, at: int, dialect: Dialect, *, in_name: bool) -> Token:
 
 
 def quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
-    """Returns the text between the quote at `at` and the closing quote, and the place after the closing quote.
-
-    With `escapes`, a backslash begins an escape.
-    """
+    """Returns the quoted text at `at`, and the place after it. With `escapes`, a backslash begins an escape."""
     parts: list[str] = []
     quote, begin, at = sql[at], at, at + 1
     run = _RUNS[quote, escapes]

@@ -87,10 +87,7 @@ def computed_clause(
 
 
 def default_sql(kind: ColumnType, default: str) -> str:
-    """Returns a default for MySQL.
-
-    MySQL needs parentheses around a default that is not a literal, and around every default of a TEXT or BLOB type.
-    """
+    """Returns a default for MySQL, in parentheses unless it is a literal of a type other than TEXT and BLOB."""
     if default.startswith("(") or default.lower().startswith("current_timestamp"):
         return default
     return f"({default})" if kind.kind in _UNLIMITED or _CALL.match(default) else default

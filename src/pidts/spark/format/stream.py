@@ -59,10 +59,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader, ()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Returns the offset at which a new query begins.
-
-        Spark may call this method again before it replays the query's first batch, see `partitions`.
-        """
+        """Returns a new query's first offset. Spark may ask again before it replays the first batch (`partitions`)."""
         lsn = self._first()
         return {**Offset(lsn, self._host.identity(), None).to_json(), "initial": True}
 

@@ -64,10 +64,7 @@ def change_refusals(tables: Sequence[Table]) -> dict[TableName, str]:
 
 
 def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
-    """Returns the tables that cannot be published, with the reasons.
-
-    If several tables have the same name in lower case, only the first can be published.
-    """
+    """Returns tables that cannot be published, with reasons. Of names equal in lower case, only the first can."""
     found, owners = {}, dict[tuple[str, str], TableName]()
     for table in tables:
         owner = owners.setdefault(hive_name(table.name), table.name)

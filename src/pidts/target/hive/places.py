@@ -94,10 +94,7 @@ def end_folder(folder: str) -> None:
 
 
 def take_over(old: str, new: str) -> bool:
-    """Gives a file a second name, without reading it: by a hard link, or by the store's own copy of it.
-
-    Returns whether this has succeeded.
-    """
+    """Gives a file a second name by a hard link or the store's copy, unread. Returns whether this was possible."""
     if not is_local(old) or not is_local(new):
         return copied(old, new)
     try:

@@ -80,10 +80,7 @@ class HiveSession(IcebergSession):
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """Makes all reads in the `with` block see the same state of the database.
-
-        The transaction is rolled back at the end, so callers must only read in it.
-        """
+        """Makes all reads in the block see one state of the database. Its transaction is rolled back: only read."""
         with mapped():
             self._driver.execute("BEGIN")
         try:

@@ -121,10 +121,7 @@ class MetadataFile:
         return sum(each.data_file.record_count for each in self.data.values()) - sum(map(len, self.dead.values()))
 
     def may_hold(self, entry: ManifestEntry, column: str, least: object, most: object) -> bool:
-        """Whether a file may have values of a column from `least` to `most`.
-
-        A file gives only the beginnings of texts as bounds, so these are not used.
-        """
+        """Whether a file may have values between `least` and `most`. Bounds of texts are cut, so not used."""
         number = self.fields[column][0]
         kind: IcebergType = self.metadata.schema().find_type(number)
         file = entry.data_file

@@ -112,10 +112,7 @@ class IcebergSchema:
         return []
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the structure as text; None if there is no such table.
-
-        Schema changes are part of the transaction, so this text is not compared.
-        """
+        """Returns the structure as text, or None. It is not compared, as schema changes are in the transaction."""
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 

@@ -167,10 +167,7 @@ class ServerRecord:
                 self.put(place, name, Entry(metadata=former.next))
 
     def register(self, place: str, task: str) -> None:
-        """Records the place to which a task publishes; empty for none.
-
-        Entries of a place to which no task publishes any more are forgotten.
-        """
+        """Records the place to which a task publishes, or empty. Places without a task are forgotten."""
         known, _ = self._connection.run("SELECT 1 FROM pidts_server_task LIMIT 1", ())
         if not place and not known:
             return  # no task of the warehouse publishes: nothing is recorded, so nothing is locked

@@ -77,10 +77,7 @@ class IcebergSession(CatalogConnection):
         return False
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads rows in the open transaction.
-
-        Returns False, and loads nothing, if the table already has one of their keys, or if a key occurs twice.
-        """
+        """Loads rows. Returns False and loads none if the table has one of the keys, or a key occurs twice."""
         self.demand_open()
         if self.owns_database:
             return self._opened(table).load(table, rows)
@@ -197,10 +194,7 @@ class IcebergSession(CatalogConnection):
             raise unfit(table.name, problems)
 
     def _settle(self) -> None:
-        """Writes the transaction's changes so far as snapshots.
-
-        Readers find the snapshots in the catalog after the transaction has committed.
-        """
+        """Writes the changes so far as snapshots, which readers find in the catalog after the commit."""
         if self._loading:
             self.own_database()
         for name, table in self._open.items():

@@ -217,10 +217,7 @@ class MySqlConnection:
         return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Queues a statement that changes one row, and returns the same as `run` for one changed row.
-
-        If the row does not exist, the task stops.
-        """
+        """Queues a statement that changes one row, and returns as `run` does. Without the row, the task stops."""
         self.pipeline.later(self.pipeline.text(self.named(sql), values), check=_demand_one)
         return [], 1
 

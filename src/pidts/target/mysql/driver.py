@@ -66,10 +66,7 @@ def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[St
 
 
 def sql_literals(connection: Connection[Any], values: Iterable[object]) -> tuple[str, ...]:
-    """Returns the values as SQL text.
-
-    The driver's own function takes several times as long for texts and whole numbers, of which each batch has many.
-    """
+    """Returns the values as SQL text, for texts and whole numbers several times as fast as the driver."""
     own = _own(connection)
     is_usual = not own.server_status & SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES
     return tuple(

@@ -160,10 +160,7 @@ class MySqlCheckpoints(CheckpointRecord):
         return True
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows of all workers for sharing, and returns them.
-
-        TiDB has no shared locks: there, only one session at a time can have these locks.
-        """
+        """Locks all workers' rows for sharing, and returns them. On TiDB, the locks are exclusive."""
         return self._rows(task, source, lock=self._share)
 
     def lock_places(self, task: str, source: str) -> list[Checkpoint]:

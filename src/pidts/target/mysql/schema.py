@@ -71,10 +71,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         self._catalog.forget()
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the text of SHOW CREATE TABLE, without the AUTO_INCREMENT counter, which INSERTs change.
-
-        Returns None if there is no such table.
-        """
+        """Returns SHOW CREATE TABLE without the AUTO_INCREMENT counter, which INSERTs change; None without a table."""
         try:
             rows = self._connection.shown(f"SHOW CREATE TABLE {qualified(name)}")
         except StatementRefused as error:
@@ -116,10 +113,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> RenderedChange:
-        """Returns this server's statements for a statement of the source.
-
-        Refuses a new column if this server cannot fill existing rows as the source did.
-        """
+        """Returns this server's statements. Refuses a new column if it would fill rows otherwise than the source."""
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:

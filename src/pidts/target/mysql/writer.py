@@ -197,10 +197,7 @@ class Writer:
                 self._upsert_later(prepared, sql, update)
 
     def _upsert_invalid_labels(self, prepared: PreparedTable, rows: pa.Table, update: bytes) -> None:
-        """Writes the few rows with an enum's index 0.
-
-        Strict mode would refuse these rows, so it is switched off, and each warning is read.
-        """
+        """Writes few rows with an enum's index 0. Strict mode is off, as it refuses them; warnings are read."""
         name = str(prepared.table.name)
         self._pipeline.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
         self._pipeline.later(

@@ -115,10 +115,7 @@ def is_nullable(table: Table, column: Column) -> bool:
 
 
 def label_check(column: Column, expression: str) -> str | None:
-    """Returns the condition that allows an enum's labels and ''; None for other columns.
-
-    '' is an enum's index 0, which MySQL stores for an invalid value.
-    """
+    """Returns the condition for an enum: its labels, or '' for MySQL's invalid index 0; None for others."""
     if column.type.kind is not Kind.ENUM:
         return None
     return f"{expression} IN ({', '.join(map(literal, dict.fromkeys(('', *column.type.labels))))})"
@@ -170,10 +167,7 @@ def is_left_out(column: Column) -> bool:
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
-    """Returns the value that MySQL puts into existing rows when a column is added.
-
-    Returns None if this value is NULL, or if it has no equivalent.
-    """
+    """Returns MySQL's value for existing rows in a new column; None for NULL, or without an equivalent."""
     parsed = parse_default(column.default)
     if isinstance(parsed, CurrentTime):
         moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")

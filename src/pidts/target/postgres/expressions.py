@@ -79,10 +79,7 @@ class _Number:
     """Whether the number may be negative."""
 
     def meet(self, sign: str, other: _Number) -> _Number:
-        """Returns the range of a sum, a difference or a product.
-
-        Raises if it is not certain that the source computes the result exactly.
-        """
+        """Returns the range of a result. Raises if it is not certain that the source computes it exactly."""
         unsigned = self.unsigned or other.unsigned
         negative = self.negative or other.negative or sign == "-"
         scale = self.scale + other.scale if sign == "*" else max(self.scale, other.scale)

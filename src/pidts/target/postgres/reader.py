@@ -175,10 +175,7 @@ def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
 
 
 def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
-    """Returns the end of a query for the rows of these keys, without other conditions.
-
-    The statement contains the keys, since COPY takes no parameters.
-    """
+    """Returns the end of a query for these keys. It contains them, since COPY takes no parameters."""
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
     lists = (_list(each, keys) for each in forms)
     names = [identifier(each.column.name) for each in forms]

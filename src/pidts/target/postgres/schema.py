@@ -33,10 +33,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the exact structure as text; None if there is no such table.
-
-        The text is not used on PostgreSQL, since DDL is part of the transaction.
-        """
+        """Returns the exact structure as text, or None. It is not used here: DDL is part of the transaction."""
         shape = self.shape(name)
         return repr(shape) if shape else None
 
@@ -67,10 +64,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         return tuple(type_name(column.type) for column in self._typed(table).columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
-        """Returns the statements that create the table, with schema, keys and comments.
-
-        Before a copy the table gets only the primary key.
-        """
+        """Returns the statements that create the table, with schema and comments, for a copy with one key only."""
         return create_table(self._typed(table), with_keys=not before_copy)
 
     def finish_statements(self, table: Table) -> RenderedChange:

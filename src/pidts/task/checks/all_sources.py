@@ -78,10 +78,7 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """Returns a finding as passed if it fails only because the source, an empty zone, has no tables.
-
-    Another task will copy the tables there.
-    """
+    """Returns a finding as passed if only an empty zone has no tables yet: another task copies them there."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message} yet; they are copied from zone {zone} before this direction starts"

@@ -64,10 +64,7 @@ def opened_comparison(
     stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Comparison]:
-    """Opens connections to all servers.
-
-    If `left` is given, tables that may lack rows on purpose are not compared, and their names are put into `left`.
-    """
+    """Opens connections to all servers. Tables that lack rows on purpose are left out, into `left` if given."""
     with ExitStack() as stack:
         target = stack.enter_context(closing(parts[0].target.server.connect()))
         demand_warehouse(target)

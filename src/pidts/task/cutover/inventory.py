@@ -172,10 +172,7 @@ def _read_sources(parts: Sequence[TaskConfig], target: TargetSession, *, texts: 
 
 
 def _with_suggestion(left: UncarriedObject, wanted: OnUpdate, target: TargetSession) -> UncarriedObject:
-    """Adds the triggers that may replace an automatic timestamp on PostgreSQL.
-
-    The cutover does not create them, since their effect may differ.
-    """
+    """Adds triggers that may replace an automatic timestamp on PostgreSQL, for the user to create."""
     if not isinstance(target, PostgresSession) or not on_update.fits(wanted):
         return left
     return replace(left, text=f"{left.text}\nOn PostgreSQL, if it fits:\n{on_update.text(wanted)};")

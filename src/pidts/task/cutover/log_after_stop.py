@@ -28,10 +28,7 @@ _LONGEST_STATEMENT = 120
 
 
 def demand_unchanged(part: TaskConfig, place: str, todo: str) -> None:
-    """Raises if the source's log after this place has changes of the task's tables, or if the log cannot be read.
-
-    `todo` is the advice of the error.
-    """
+    """Raises if the log after this place has changes of the task, or is unreadable. `todo`: the advice."""
     with closing(connect(part.source.server)) as session:
         if str(log_end(session)) == place:
             return

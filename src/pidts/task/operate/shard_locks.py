@@ -115,10 +115,7 @@ def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
 
 
 def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
-    """Returns the locks of a table, or all locks if `name` is empty.
-
-    `name` is the table's name on the target or on a source, or dmctl's lock id.
-    """
+    """Returns a table's locks, or all if `name` is empty: the name on target or source, or dmctl's lock id."""
     spelled = _LOCK_ID.fullmatch(name)
     wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
     return [lock for lock in locks if not name or wanted in {str(lock.target), *_source_tables(lock)}]

@@ -104,10 +104,7 @@ class HaltedTables:
     def begin_attempt(
         self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName], epoch: int = 0
     ) -> None:
-        """Begins another attempt, which has claimed the task.
-
-        Tables that halted in an earlier attempt stay halted, unless an operator has removed the halt.
-        """
+        """Begins another attempt. Halted tables stay halted, unless an operator has removed the halt."""
         self._stream, self._epoch = None, epoch
         self._rules = rules
         self._unfit = {name: before for name, before in self._unfit.items() if name in self._halted}

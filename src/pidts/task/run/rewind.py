@@ -138,10 +138,7 @@ class Rewind:
     def record(
         self, point: RewindPoint, reached: Lsn, state: PlanState, tables: Mapping[TableName, Table]
     ) -> SentAgain:
-        """Records the keys of all changes of `tables` after `point`, up to `reached`.
-
-        `reached` is the place of the worker that is furthest in the log.
-        """
+        """Records the keys of changes of `tables` after `point`, up to `reached`, the furthest worker's place."""
         self._demand_same_server(reached)
         found = SentAgain()
         _log.info("a past range of the log is read again", source=self._config.source.source_id, after=shown(point))

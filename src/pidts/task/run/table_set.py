@@ -488,10 +488,7 @@ class TableSet:
         known: Mapping[TableName, Table] = MappingProxyType({}),
         may_have_rows: Callable[[TableName], bool] = lambda _: True,
     ) -> list[TableFit]:
-        """Returns, for each of these tables, whether its target table fits.
-
-        The task already has the tables in `known`, and the tables of its other parts.
-        """
+        """Returns whether each table's target table fits, beside the tables in `known` and of other parts."""
         rules = self._config.rules
         others = shards_of_other_sources(self._target, self._other_parts, rules, tables, asks=False)
         others += own_shards(rules, known.values(), begun=True)

@@ -177,10 +177,7 @@ class ResolveInAll:
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
     ) -> list[tuple[TaskIntoZone, RowLock, ResolveWith]]:
-        """Returns how each lock of a key is resolved in one zone. Other locks stay.
-
-        Raises if the zone has neither the winner's row nor a lock with it.
-        """
+        """Returns how each lock of a key is resolved in a zone. Raises without the winner's row or a lock with it."""
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task, [lock.id])]
         if zone == self.winner:
             return [(task, one, ResolveWith.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]

@@ -82,10 +82,7 @@ class RowLayout:
         return _joined([*before, *after] if updates else after)
 
     def updates(self, before: pa.Table, after: pa.Table) -> pa.Array | None:
-        """Returns the images of rows as they are in an event that updates them in a table without a key.
-
-        Returns None under the same conditions as `rows`.
-        """
+        """Returns rows as images of an event that updates them without a key; None as for `rows`."""
         old, new = self._cells(before), self._cells(after)
         if old is None or new is None:
             return None
@@ -99,10 +96,7 @@ class RowLayout:
         return cells_of(self.types, rows, self.names)
 
     def keys(self, keys: pa.Table) -> pa.Array | None:
-        """Returns the images of rows as they are in an event that deletes them: only their keys.
-
-        Returns None if a value cannot be encoded, or is NULL.
-        """
+        """Returns rows as images that delete them by their keys; None if a value is NULL or cannot be encoded."""
         cells: list[Cells] | None = cells_of(
             [self.types[place] for place in self.key], keys, [self.names[place] for place in self.key]
         )
@@ -177,10 +171,7 @@ def encoded(layout: RowLayout, kind: EventType, images: pa.Array | None, size: i
 
 
 def row_statements(layout: RowLayout, kind: EventType, rows: pa.Array, size: int) -> Iterator[bytes] | None:
-    """Returns statements of at most `size` bytes that together execute all rows as events of this type.
-
-    Returns None if one row is larger than `size`.
-    """
+    """Returns statements of up to `size` bytes that execute all rows; None if one row is larger."""
     head, table_map = layout.head(kind), layout.table_map()
     room = (size - 16) // 4 * 3 - len(table_map) - HEADER_SIZE - 8 - len(head) - 4
     if (pc.max(pc.binary_length(rows)).as_py() or 0) > room:

@@ -170,10 +170,7 @@ class EventWriter:
         return self._privileges.has(Privilege("TRIGGER", name.schema, name.name))
 
     def _layout(self, prepared: PreparedTable) -> RowLayout | None:
-        """Returns the table's layout, and keeps the table from being changed until the transaction ends.
-
-        Returns None if the table's rows have to be written as SQL.
-        """
+        """Returns the table's layout, and locks it for the transaction; None if rows have to be written as SQL."""
         name = prepared.table.name
         for sql in _nothing_written(prepared):
             self._pipeline.later(sql, str(name))
@@ -263,10 +260,7 @@ def _made(layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray, size: int)
 
 
 def layout(prepared: PreparedTable, text: str) -> RowLayout | None:
-    """Returns the layout of a table that is on the target as on the source; None if the tables differ.
-
-    `text` is the target's SHOW CREATE TABLE.
-    """
+    """Returns the layout of a table that is as on the source, otherwise None. `text`: SHOW CREATE TABLE."""
     table, found = prepared.table, prepared.found
     if found.engine != "InnoDB" or found.is_view or _OTHER_WORK.search(_QUOTED.sub("", _JSON_CHECK.sub("", text))):
         return None

@@ -32,10 +32,7 @@ def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
 
 
 def _describe(field: Fixed, data: pa.Array, written: Wire) -> tuple[int, object]:
-    """Describes one column to the kernel.
-
-    Returns the number of bytes of all values, and new buffers, which have to exist until the rows are written.
-    """
+    """Describes a column: the bytes of its values, and buffers that must exist until the rows are written."""
     marked = data if isinstance(written, np.ndarray) else written
     if marked.null_count:
         field[[VALID // 8, FIRST // 8]] = marked.buffers()[0].address, marked.offset

@@ -127,10 +127,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
 
 
 def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
-    """Returns an error that names the row and the column with a NUL character; None if no text has one.
-
-    The server only says "invalid byte sequence: 0x00".
-    """
+    """Returns an error that names row and column of a NUL character, as the server's does not; or None."""
     for name in rows.column_names:
         column = table.column(name)
         values = combined(rows[name])

@@ -21,10 +21,7 @@ def job_context(
     has_locks: bool,
     shares_tables: bool,
 ) -> JobContext:
-    """Returns the context of an attempt's batches.
-
-    `shares_tables`: the task has several sources, so other parts may write to the same target tables.
-    """
+    """Returns the context of an attempt's batches. `shares_tables`: the task has several sources."""
     writers = 1 if config.target.is_datacenter else config.workers
     epoch = begun.checkpoints[0].epoch
     return JobContext(
