@@ -38,9 +38,7 @@ from pidts.reduce import Counts, NetChange
 from pidts.reduce.key_numbers import chunkless, key_numbers, merged
 
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
-"""Reads the source's rows with these keys. Returns the rows, and a place in the source's log at or after the last
-change in them.
-"""
+"""Reads the source's rows with these keys, and a place in its log at or after the last change in them."""
 CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
 """Whether it is certain that the log between the checkpoints and a place has no change of the table."""
 

@@ -26,9 +26,7 @@ class LogPart:
 
     changes: Sequence[ChangeBatch]
     inside: Lsn | None = None
-    """The place at which a large transaction begins, if this is a piece of it. None: the part ends where a transaction
-    ends.
-    """
+    """Where a large transaction begins, if this is a piece of it. None: a transaction ends with the part."""
     after_cut: bool = False
     """Whether this part or an earlier part of the batch has a piece of a large transaction."""
 

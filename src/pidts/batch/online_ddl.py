@@ -25,9 +25,7 @@ class TranslatedStatement:
     statement: Statement | None
     """The translated statement; None: the statement is only recorded (`shadows`), and has no other effect."""
     text: str
-    """The text to which filters are applied. If a shadow table replaces a table, this is the text of the statements on
-    the shadow table.
-    """
+    """The text to which filters are applied; if a shadow table replaces a table, that of its statements."""
     structures: Mapping[TableName, Table | None]
     shadows: Mapping[TableName, Shadow | None]
 

@@ -83,9 +83,7 @@ class TransactionClassifier:
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for statements that cannot be parsed. All other statements are filtered when they are run."""
     marks_in: str = ""
-    """The meta schema in which a transaction marks the other zone that it came from; empty if the task does not connect
-    two zones.
-    """
+    """The meta schema in which transactions mark the zone that they came from; empty without two zones."""
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task passes on; it leaves out the changes of all further zones."""
     returns_to: str = ""
@@ -93,13 +91,9 @@ class TransactionClassifier:
     row in the source's zone, the task carries this removal back (`pidts.apply.rows.convergence`).
     """
     reads_notes: bool = False
-    """Whether the task reads the notes about changes that were already made in the source
-    (`pidts.apply.locks.zone_notes`).
-    """
+    """Whether the task reads notes about changes already made in the source (`apply.locks.zone_notes`)."""
     side_effects: SideEffects | None = field(default=None, compare=False, repr=False)
-    """Finds statements on other tables that may have changed tables of the task, too. None: such statements count as
-    nothing.
-    """
+    """Finds statements on other tables that may have changed the task's. None: they count as nothing."""
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. Most transactions change the same tables."""
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)

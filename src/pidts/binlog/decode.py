@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 _NO_TABLE = 0xFFFFFF
 """The table id of a row event without rows, which only ends a statement."""
 BATCH_BYTES = 2**29
-"""After this many bytes of rows, a table's next changes get a new batch, since a text column of Arrow has at most 2
-GiB.
-"""
+"""After this many bytes of rows, a batch ends, since a text column of Arrow has at most 2 GiB."""
 
 _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
 

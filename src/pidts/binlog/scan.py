@@ -47,9 +47,7 @@ class _OpenTransaction:
     begin: Lsn
     gtid: GtidEvent
     explicit: bool = False
-    """Whether the transaction began with BEGIN, or with a GTID of MariaDB that means BEGIN. If so, COMMIT, ROLLBACK or
-    XID ends it.
-    """
+    """Whether the transaction began with BEGIN or a GTID that means it, and so ends with COMMIT, ROLLBACK or XID."""
     row_events: int = 0
     tables: dict[TableName, None] = field(default_factory=dict)
     statements: list[tuple[str, str]] = field(default_factory=list)

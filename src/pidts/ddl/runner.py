@@ -55,9 +55,7 @@ from pidts.shards.decide import MissedChanges, Wait
 _log = structlog.get_logger(__name__)
 
 _PATIENT = Retry(attempts=1_000)
-"""Nearly endless attempts: another session on the target may lock the table for hours, but only changes of this table
-wait for it.
-"""
+"""Nearly endless: another session may lock the table for hours, but only changes of this table wait."""
 
 
 def run_ddl(

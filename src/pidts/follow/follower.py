@@ -62,9 +62,7 @@ class FollowerConfig:
     name: str
     """The name of this machine at the server. The server calls the machine's tasks `TASK@NAME`."""
     start: AppliedPlace | Position | None = None
-    """The place at which an empty copy begins: a target's checkpoint, a position of the source, or None for the relay's
-    end.
-    """
+    """Where an empty copy begins: at a target's checkpoint, a position, or None for the relay's end."""
 
 
 class Follower:

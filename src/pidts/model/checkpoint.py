@@ -19,9 +19,7 @@ class Checkpoint:
     source: str
     worker: int
     batch: int = 0
-    """The number of the worker's last batch. It grows during a run. So it shows the order of batches that do not move
-    the Lsn.
-    """
+    """The number of the worker's last batch in this run, which also orders batches that do not move the Lsn."""
     lsn: Lsn
     """The target has everything up to and including this place."""
     gtid: str = ""
@@ -34,9 +32,7 @@ class Checkpoint:
     epoch: int = 0
     """Each claim of the task raises this number. A run with an older epoch may not write."""
     copy: str = ""
-    """JSON with the progress of the full copy, and with the places of waiting tables, which are before `lsn`; empty if
-    neither exists.
-    """
+    """JSON with the progress of the copy, and the places of waiting tables (before `lsn`); may be empty."""
     saved_at: float = field(default=0.0, compare=False)
     """When it was stored, by the target's clock in seconds since 1970; 0 if the clock was not asked for."""
     altered: str = field(default="", compare=False)

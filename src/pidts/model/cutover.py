@@ -15,9 +15,7 @@ class CutoverStage(StrEnum):
     """How far a cutover has come. A crash may leave it in each of these states."""
 
     BEGUN = "begun"
-    """The cutover may have made sources read-only, and created constraints on the target. The task may run. Everything
-    can be undone.
-    """
+    """Sources may be read-only, and the target may have constraints. The task may run. All can be undone."""
     STOPPING = "stopping"
     """The target has everything, and the task must not run any more."""
     DONE = "done"

@@ -23,9 +23,7 @@ class Halt:
     tables: tuple[TableName, ...]
     """The halted tables; empty: all tables of the task."""
     lsn: Lsn
-    """The place of the schema change in the log. If the target refuses rows: the place up to which it has the table's
-    changes.
-    """
+    """The place of the schema change. For refused rows: the place up to which the target has the table."""
     position: str = ""
     """The place `lsn` as a log file and a byte; empty if it is not known."""
     statement: str = ""
@@ -46,9 +44,7 @@ class Halt:
     stays: tuple[str, ...] = ()
     """The reasons why the table would still wait if the change were run without the other shards."""
     instead: tuple[str, ...] = ()
-    """Statements for the target that make the schema change. An operator may complete them, and run them with `pidts
-    ddl replace`.
-    """
+    """Statements that make the change on the target, for an operator to complete (`pidts ddl replace`)."""
     values: tuple[str, ...] = ()
     """Lines about a row's values on source and target. Only commands that show halts print them. No log line has them.
     """
@@ -150,8 +146,6 @@ class DdlCommand:
     statements: tuple[str, ...] = ()
     """The operator's statements, one in each text, in the target's SQL and with the target's names."""
     number: int = 0
-    """Each ddl command gets a new number. By it, a run that has read a command finds out whether the command was
-    replaced meanwhile.
-    """
+    """Each ddl command gets a new number. It shows whether a command was replaced after it was read."""
     taken: bool = False
     """Whether a run has begun to execute the command. The journal has the progress."""

@@ -34,9 +34,7 @@ class RowLock:
     since: float
     """When the row was locked, in seconds since 1970."""
     needs: str = ""
-    """The id of another lock, whose row on the target has a unique value that this row needs. Empty: this row itself
-    differs.
-    """
+    """The id of another lock, whose row has a unique value that this row needs. Empty: this row differs."""
     form: str = ""
     """A digest of the key as the target compares it. Empty: the key has no text, or an earlier version made the lock.
     """

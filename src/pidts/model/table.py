@@ -73,9 +73,7 @@ class Key:
     descending: tuple[bool, ...] = field(default=(), compare=False)
     """Whether the server sorts each column in descending order; empty: no column, or unknown."""
     options: str = field(default="", compare=False)
-    """The key's comment and similar options. If a statement drops a key and adds one with equal options, a server keeps
-    the key.
-    """
+    """The comment and similar options. If a key is replaced by one with equal options, it is kept."""
 
     @property
     def declared_unique(self) -> bool:

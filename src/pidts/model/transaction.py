@@ -61,9 +61,7 @@ class Transaction:
     """A statement in the transaction other than BEGIN, COMMIT and similar ones; None if there is none."""
     ddl_schema: str = ""
     xa: Xa | None = None
-    """The step, if this is a step of a two-phase XA transaction; otherwise None. A transaction that only prepares is an
-    empty entry.
-    """
+    """The step of a two-phase XA transaction, or None. If it only prepares, the entry is empty."""
 
     @property
     def is_empty(self) -> bool:
@@ -171,9 +169,7 @@ class LogEntry:
     is the set of their GTIDs.
     """
     ends: bytes = field(default=b"", repr=False)
-    """If there are several transactions: the byte of the log file after each of them, as 64-bit numbers in this
-    machine's byte order.
-    """
+    """For several transactions: the byte after each of them, as 64-bit numbers in this machine's order."""
     first_timestamp: int = 0
     """The time of the first of several transactions. The entry's own time is that of the last one."""
     joined_groups: CommittedEventGroups | None = None
@@ -181,9 +177,7 @@ class LogEntry:
     None. No other entry has these rows, and this entry has no other rows: its PREPAREs and ROLLBACKs apply none.
     """
     is_after_gap: bool = False
-    """Whether the reader has replaced the stored `prev_lsn` by the place after which it reads. Perhaps no entry ends at
-    that place.
-    """
+    """Whether the reader has set `prev_lsn` to the place after which it reads. No entry may end there."""
 
     @property
     def groups(self) -> CommittedEventGroups | None:

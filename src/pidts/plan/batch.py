@@ -40,9 +40,7 @@ class LogSlice:
     tables. None: all tables.
     """
     without: frozenset[TableName] = frozenset()
-    """Tables whose rows are not taken from the slice: they are held, have their own slices, or have no key and are not
-    copied yet.
-    """
+    """Tables whose rows are not taken: they are held, have own slices, or are not copied and have no key."""
     is_returned: bool = False
     """Whether only removed rows are taken from the slice: its changes came from the target's zone."""
     has_notes: bool = False

@@ -36,9 +36,7 @@ class Relevance:
 
     kind: RelevanceKind
     tables: frozenset[TableName] | None = None
-    """The task's tables that a schema change names, with their names before and after it. None: it may concern any
-    table.
-    """
+    """The task's tables in a schema change, by their names before and after it. None: it may be any table."""
     schemas: tuple[str, ...] = ()
     """The schemas whose tables a schema change may concern, if it does not name its tables."""
     gone: tuple[TableName, ...] = ()

@@ -60,9 +60,7 @@ class IndexPrefix:
     log_bytes: int
     index_bytes: int
     index_crc: int
-    """CRC32 of the index up to `index_bytes`. The index's header names the source, the server and the place where the
-    segment begins.
-    """
+    """CRC32 of the index up to `index_bytes`, with its header: source, server and the segment's beginning."""
     lsn: Lsn
     """The Lsn of the last entry, or the place before the first entry."""
 

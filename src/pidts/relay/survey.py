@@ -33,9 +33,7 @@ class SegmentSurvey:
     """The first and the last GTID in the segment; empty if no transaction has one."""
     first_time: int
     last_time: int
-    """The times when the source executed the first and the last entry, in seconds since 1970 UTC; 0 if there is
-    none.
-    """
+    """When the source executed the first and the last entry, in seconds since 1970 UTC; 0 if there is none."""
     log_bytes: int
     index_bytes: int
 

@@ -22,9 +22,7 @@ from pidts.source.structures import quoted, quoted_table
 
 HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
-"""The longest time that a heartbeat waits for a lock. Without this limit, the server would wait even after the client
-has disconnected.
-"""
+"""How long a heartbeat waits for a lock. The server would wait even after the client has gone."""
 _AGAIN_SECONDS: Final = 60.0
 """If the source has refused a heartbeat, the next one is tried after this many seconds."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")

@@ -39,9 +39,7 @@ _AFTER_FAILURE = 10.0
 _AFTER_FALSE_ALARM = 60.0
 """For this many seconds after a false alarm, observation 2 raises no new doubt: the stream may only be slow."""
 _SHARE = 50
-"""Checks take at most one fiftieth of the time. A server with ten thousand files answers slowly, so it is checked less
-often.
-"""
+"""Checks take at most one fiftieth of the time. With ten thousand files, a server answers slowly."""
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 1.0
 

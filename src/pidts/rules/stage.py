@@ -65,9 +65,7 @@ class Rules:
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key is the source's key followed by the extracted columns."""
     several: bool = False
-    """Whether the task has several sources. They may compute the same column of a target table by different
-    expressions.
-    """
+    """Whether the task has several sources, which may compute a target column by different expressions."""
 
     def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
         """Returns these rules with further target tables in `keyed`: their key has the extracted columns."""

@@ -29,9 +29,7 @@ class Dialect:
     mariadb: bool = False
     version: tuple[int, int, int] = (8, 4, 0)
     explicit_timestamp: bool = True
-    """The variable `explicit_defaults_for_timestamp`. If it is off, a TIMESTAMP column without attributes is NOT
-    NULL.
-    """
+    """The variable `explicit_defaults_for_timestamp`. If off, a TIMESTAMP without attributes is NOT NULL."""
     ansi_quotes: bool = False
     no_backslash_escapes: bool = False
     ignore_space: bool = False

@@ -23,9 +23,7 @@ UNKNOWN = 10**40
 """If the digest of a row is NULL, this number is added to the sum. So a sum of at least this value proves nothing."""
 
 _CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1", "ucs2", "utf16", "utf16le", "utf32"})
-"""Charsets whose conversion to UTF-8 loses nothing. With other charsets, two texts could both become a question
-mark.
-"""
+"""Charsets that UTF-8 has completely. With others, two texts could both become a question mark."""
 _BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, *BLOBS})
 _SHOWN = frozenset({Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _HASHED = IDENTIFIERS | {Kind.JSON}

@@ -39,9 +39,7 @@ class ProcessEnd:
     """The stage of the run at its end; empty if the run has ended with an error."""
     error: dict[str, Any] | None = None
     may_pass: bool = False
-    """Whether the cause of the end may pass by itself, whatever the exit code means. For example, a server did not
-    answer at the start.
-    """
+    """Whether the cause may pass by itself, whatever the exit code, such as a server that did not answer."""
 
     @property
     def is_cut_over(self) -> bool:

@@ -32,9 +32,7 @@ _log = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.25
 _ROTATE_SECONDS: Final = 60.0
 _LONGEST_STOP: Final = 30.0
-"""The removal of a running task waits this long for its end. A run that applies a long batch part by part may need 20
-seconds to stop.
-"""
+"""How long the removal of a running task waits. A long batch part by part may need 20 seconds to stop."""
 _LONGEST_NAME: Final = 200
 """The longest name of a task in bytes. Folders are named after tasks, and a folder's name may have 255 bytes."""
 

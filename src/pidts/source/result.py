@@ -40,9 +40,7 @@ _MOMENT = 0.0005
 Servers send 16 KiB at a time. To wake up for each such part takes both sides longer than to send and read it.
 """
 _DETAILS = 13
-"""The number of bytes after the names in a column's definition: 0x0C, charset, length, type, flags, decimals and two
-unused bytes.
-"""
+"""The bytes after the names of a column: 0x0C, charset, length, type, flags, decimals, two unused ones."""
 _BINARY = 63
 _UTF8 = frozenset({"utf8", "utf8mb3"})
 _UNSIGNED = 32

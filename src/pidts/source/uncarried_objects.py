@@ -61,10 +61,7 @@ class UncarriedObject:
     digits: int | None = None
     """The fractional digits of a second in an automatic timestamp; None for other objects."""
     expression: str = ""
-    """The expression of a generated column.
-
-    Empty if the catalog shows it with a backslash or with characters beyond ASCII (`is_plain`).
-    """
+    """A generated column's expression; empty if it has a backslash or is not ASCII (`is_plain`)."""
     stored: bool = False
     """Whether the values of a generated column are stored."""
     declared: str = ""

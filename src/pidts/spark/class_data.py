@@ -19,9 +19,7 @@ from pyspark import SparkContext
 from pidts.owned_folder import owned_folder
 
 _SECONDS = 600
-"""How many seconds the JVM may take: a busy machine may need minutes. If the JVM takes longer, it is killed, and no
-archive is made.
-"""
+"""How many seconds the JVM may take, minutes on a busy machine. Then it is killed, without an archive."""
 
 
 def archive() -> Path:

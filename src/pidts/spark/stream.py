@@ -182,9 +182,7 @@ class TaskStream:
     """Runs batches from a claimed checkpoint until it is stopped or fails."""
 
     leave_seconds = 10.0
-    """The longest time for which a run that has to end waits for a schema change, or for a batch that waits for a lock
-    on the target.
-    """
+    """How long a run that ends waits for a schema change, or a batch that waits for a lock on the target."""
     call_seconds = 30.0
     """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress.
     """

@@ -26,9 +26,7 @@ _SOCKET = "PIDTS_WORKER_SOCKET"
 _OWN = "PIDTS_OWN_SPARK"
 """The environment variable that is set if PiDTS has started the Spark session."""
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
-"""The modules of the processes that Spark starts for the tasks of a job. A planner has its own daemon, with another
-module.
-"""
+"""The modules of Spark's processes for the tasks of a job. A planner's daemon has another module."""
 _RESUME = "from pidts.spark.worker_start import resume; resume()"
 
 

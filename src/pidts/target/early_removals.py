@@ -18,10 +18,7 @@ from pidts.target.meta_schema import META_EXISTS, Insert, Run
 from pidts.target.table_key import DIGESTS_AT_ONCE, OF_TABLE, insert_about, placeholders, portions, schema_and_name
 
 _KEPT_SECONDS = 7 * 86_400
-"""The age at which the record of an early removal is deleted.
-
-A task with a larger lag may insert the row after that.
-"""
+"""The age at which a record is deleted. A task with a larger lag may insert the row after that."""
 _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000

@@ -16,10 +16,7 @@ from typing import Any
 Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 """Executes a statement with `%s` placeholders; returns the rows and the number of rows matched."""
 QueueQuery = Callable[[str, Sequence[Any]], Callable[[], Sequence[tuple[Any, ...]]]]
-"""Queues a query that is sent right after the next statement, in its round trip.
-
-The returned function returns the rows.
-"""
+"""Queues a query for the round trip of the next statement. The returned function returns the rows."""
 Insert = Callable[[str, Mapping[str, Sequence[Any]]], None]
 """Inserts rows, given column by column, into the meta table of this name. The server may report an error later."""
 

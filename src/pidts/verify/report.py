@@ -42,9 +42,7 @@ class RowDifference:
     members: tuple[str, ...] = ()
     """In a merged table, the members that have the row."""
     shard: str | None = ""
-    """The source's table to which an extra row belongs, by its extracted columns. None: no existing table has these
-    values.
-    """
+    """The source's table to which an extra row belongs, by its extracted columns. None: none that exists."""
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={plain_value(value)}" for name, value in self.key.items())

@@ -103,9 +103,7 @@ class WritableChanges:
     there: dict[TableName, pa.Table]
     """The target's rows that were compared. The open transaction keeps others from changing them."""
     expecting: set[TableName]
-    """Tables whose rows the target compares while it writes them: each change is sent with the row that the target must
-    have.
-    """
+    """Tables whose rows the target compares while it writes: each change is sent with the expected row."""
     inserting: set[TableName]
     """Tables for which the target refuses a new row if it already has the key. The rows of the inserted keys were not
     read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.

@@ -151,9 +151,7 @@ def _held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sou
 
 
 _last: tuple[Table, str, pa.Schema] | None = None
-"""The last table with its digest and schema; None at first. It is kept since nearly all locks of a table have one
-structure.
-"""
+"""The last table with its digest and schema, or None. Nearly all locks of a table have one structure."""
 
 
 def _types(table: Table) -> tuple[str, pa.Schema]:

@@ -25,9 +25,7 @@ _WITHOUT_SERVICE: Final = (
     "A task that `pidts run` runs needs no service: `pidts status FILE.yaml` shows it, and Ctrl-C or SIGTERM stops it"
 )
 _SILENT_SECONDS: Final = 45.0
-"""If a stream has sent nothing for this many seconds, its service counts as ended. A stream sends something at least
-every 15 seconds.
-"""
+"""A service that is silent for so many seconds has ended: a stream sends something every 15 seconds."""
 
 
 class ServiceError(PidtsError):

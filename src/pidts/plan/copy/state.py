@@ -93,9 +93,7 @@ class CopyMode(StrEnum):
     ADD = "add"
     """The table has rows that the source lacks or has under other keys. Rows are added, and none is removed."""
     OWN = "own"
-    """The target table also has rows of other tables. The copy examines only rows whose key shows that they are this
-    table's.
-    """
+    """Other tables have rows there, too: only rows whose key shows that they are this table's are examined."""
 
 
 class Phase(StrEnum):

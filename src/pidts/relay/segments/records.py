@@ -35,9 +35,7 @@ _WORTH_LOADING = 16 << 10
 _COMPILER = "pidts.binlog.jit"
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
-"""For this long after a folder's last change, another change may get the same time: the file system's clock ticks only
-every 10 ms.
-"""
+"""Later changes of a folder may get the same time for so long: the file system's clock ticks every 10 ms."""
 
 
 class IndexFiles:

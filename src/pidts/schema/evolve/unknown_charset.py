@@ -20,9 +20,7 @@ CANDIDATES: tuple[Charset, ...] = (
     ("utf8mb4", "utf8mb4_general_ci"),
     ("binary", "binary"),
 )
-"""Charsets that differ in both properties that matter: the number of bytes of a character, and whether values are
-characters or bytes.
-"""
+"""Charsets that differ in what matters: the bytes of a character, and if values are characters or bytes."""
 
 
 def with_charset(table: Table, charset: Charset, dialect: Dialect) -> Table:

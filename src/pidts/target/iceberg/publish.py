@@ -70,9 +70,7 @@ SMALL_BYTES = 16 << 20
 _LOADED_SMALL_FILES, _LOADED_SMALL_BYTES = 64, 2 << 20
 """These replace SMALL_FILES and SMALL_BYTES while rows are loaded: most files of a copy are merged after the copy."""
 MERGED_BYTES = 64 << 20
-"""One transaction rewrites small files of at most this many bytes in total. With more, other transactions would wait
-too long.
-"""
+"""A transaction rewrites at most so many bytes of small files. With more, others would wait too long."""
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
 """A data file is rewritten if more than this share of its rows are removed."""

@@ -65,9 +65,7 @@ class SessionSettings:
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
-    """Whether sessions lock gaps: if a transaction has found no row with a key, no other session can insert this
-    key.
-    """
+    """Whether sessions lock gaps: without a row for a key, no other session can insert this key."""
 
 
 class MySqlConnection:

@@ -19,10 +19,7 @@ _BYTES = pa.large_binary()
 FEW = 64
 """The largest number of values that are written one by one: for so few values, calls of Arrow cost more."""
 ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"))
-"""The bytes that could end a literal, and how they are written in it.
-
-In utf8mb4, no byte of a longer character equals a quote.
-"""
+"""The bytes that could end a literal, as written in it. No byte of a longer character equals a quote."""
 _NOTHING = pa.scalar(b"", _BYTES)
 _NUMBERS = frozenset({Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _QUOTE_FREE = DATED | {Kind.YEAR, Kind.TIME}

@@ -172,10 +172,7 @@ _DEPENDED_ON = frozenset(
         3959,  # a column that a CHECK constraint needs
     }
 )
-"""Errors of a schema change that is refused because other objects depend on what it alters.
-
-Views do not prevent a change.
-"""
+"""Errors of a schema change on which other objects depend. Views do not prevent a change."""
 _SIGNALLED = 1644
 """The number of the error that a trigger raises by SIGNAL."""
 _CHECKED = frozenset({3819, 4025})

@@ -41,9 +41,7 @@ class PreparedTable:
     is_loose: bool
     """Whether the target's collation differs, so that the target may treat keys as equal that differ on the source."""
     is_respelled: bool
-    """Whether source and target have the same collation for the key's texts, so that both treat the same keys as
-    equal.
-    """
+    """Whether both sides have the same collation for the key's texts, so that they treat keys alike."""
     removes_first: bool
     """Whether existing rows are removed before they are written anew, since `update` would write other values."""
     never_null: tuple[str, ...]

@@ -23,10 +23,7 @@ class PgColumn:
     type: str
     """The type as PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
     base: str
-    """The type without a length; for a domain, the type that it is based on.
-
-    A cast to this type never cuts off a value.
-    """
+    """The type without a length, of a domain its base. A cast to this type never cuts off a value."""
     not_null: bool
     has_default: bool
     """Whether the column has a default; an identity column has one."""

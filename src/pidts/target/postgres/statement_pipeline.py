@@ -43,9 +43,7 @@ _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
 _WAITING_BYTES = 1 << 20
 _PLACEHOLDER = re.compile("%[s%]")
 _ALTERING = (b"ALTER", b"DROP")
-"""How statements begin that may change the types of a prepared statement's result. The server then refuses to run the
-prepared statement.
-"""
+"""Statements that may change result types. The server then refuses a prepared statement."""
 _UNPREPARED = 5
 """How often a statement is executed before it is prepared. Some statements come only a few times."""
 _PREPARED = 500

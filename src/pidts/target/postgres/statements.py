@@ -64,10 +64,7 @@ class Statements:
     table: Table
     forms: dict[str, Form]
     delete: str
-    """Deletes by the key.
-
-    Without a key it deletes by all columns, and the last array contains the number of copies to remove.
-    """
+    """Deletes by the key, or without one by all columns; then the last array has the numbers of copies."""
     insert: str
     add: str
     """Adds rows that are new."""

@@ -125,9 +125,7 @@ _LOCK_SECONDS = 3.0
 _AGAIN = "This command undoes what it has done. Then run it again"
 
 Verify = Callable[[threading.Event, str], Report]
-"""A function that compares both sides. The text describes their state. With the same text, it continues an interrupted
-comparison.
-"""
+"""Compares both sides. `text` describes their state; the same text continues an interrupted comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

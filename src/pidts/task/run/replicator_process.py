@@ -57,9 +57,7 @@ _log = structlog.get_logger(__name__)
 _PROGRAM = "pidts.task.run.replicator_process"
 _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
-"""The code of an error that is not final. A killed replicator may need a moment to end, and a frozen one keeps the lock
-until it ends.
-"""
+"""The code of an error that may pass: a killed replicator ends in a moment, a frozen one some time."""
 _SERVED = "another task's replicator writes this relay"
 _MOST_FAULTS = 5
 _FIRST_STATUS_SECONDS = 300.0

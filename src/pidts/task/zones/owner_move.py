@@ -53,9 +53,7 @@ class ZoneRecords:
 Hold = Callable[[str], AbstractContextManager[None]]
 """A function that returns a context. During its block, programs that write to the table in a zone have to wait."""
 Drain = Callable[[str], None]
-"""A function that waits until all zones have the changes that a zone has made before the call; raises if they do not
-get them.
-"""
+"""Waits until all zones have what a zone has changed before the call; raises if they do not get it."""
 
 
 class OwnerMove:

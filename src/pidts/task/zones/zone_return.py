@@ -67,9 +67,7 @@ class Steps:
     unsent: Callable[[], Counter[TableName] | None]
     """Returns, for each table, how many of the zone's changes the other zones lack; None if the zone's log is gone."""
     forget: Callable[[RecordedTask], None]
-    """Removes the checkpoints of a task on its target. Then its run commits nothing any more, and its next start begins
-    anew.
-    """
+    """Removes a task's checkpoints on its target: its run commits nothing more, its next start begins anew."""
     forget_relays: Callable[[], None]
     """Empties the relays on this machine of tasks from and to the zone."""
     allow: Callable[[], None]

@@ -65,9 +65,7 @@ class RowLayout:
     types: tuple[CellType, ...]
     nullable: tuple[bool, ...]
     key: tuple[int, ...]
-    """The places of the primary key's columns, in ascending order, since images contain columns in the table's
-    order.
-    """
+    """The places of the primary key's columns, ascending, since images have the table's order."""
 
     def rows(self, rows: pa.Table, *, updates: bool) -> pa.Array | None:
         """Returns the images of rows as they are in an event that inserts or updates them.

@@ -76,9 +76,7 @@ _PAUSE = 100
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
 )
-"""Words in SHOW CREATE TABLE. If a table has one of them, its rows are written as SQL: the server may do more than
-store them.
-"""
+"""Words in SHOW CREATE TABLE with which rows are written as SQL: the server may do more than store."""
 _JSON_CHECK = re.compile(r" CHECK \(json_valid\(`(?:[^`]|``)+`\)\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 
