@@ -16,17 +16,17 @@ from pathlib import Path
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_unaltered
-from pidts.batch.transaction_classifier import TransactionClassifier
-from pidts.model import Checkpoint, Halt, Lsn, PidtsError, TableName
+from pidts.model import Checkpoint, Halt, Lsn, TableName
 from pidts.model.errors import listed
-from pidts.plan import PlanState, RelevanceKind
+from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.source.connection import Session, query, server_info
 from pidts.source.position import log_end, settled
 from pidts.source.structures import source_dialect
+from pidts.task.compare.relayed_changes import RelayedChanges
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.ddl_commands import is_tried_again
-from pidts.task.operate.presence import is_received_here, sees_run
+from pidts.task.operate.presence import sees_run
 from pidts.verify import NotCaughtUp
 
 _PATIENCE = 20.0
@@ -40,7 +40,6 @@ would not do: a run that restarts is not seen for a moment.
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _ASK_SECONDS = 1.0
 """How often a wait asks the target whether a run of the task is seen."""
-_RELAY_SECONDS = 2.0
 _MOST_OF_STATEMENT = 120
 
 
@@ -68,12 +67,7 @@ class TaskCatchUp:
         self._stop, self._prefix = stop or threading.Event(), prefix
         self._unseen_seconds, self._unseen_since = unseen_seconds, 0.0
         self._server = server_info(source)
-        self._classifier = TransactionClassifier(
-            config.allow,
-            source_dialect(source),
-            marks_in=config.marks_in,
-            forwards=frozenset(config.zones.forwards),
-        )
+        self._changes = RelayedChanges(config, source_dialect(source))
         self._patience = _PATIENCE
         self._seen: dict[TableName, tuple[tuple[Lsn, ...], float]] = {}
         """For each table: its Lsns in all checkpoints, as last read, and the time since which they are the same."""
@@ -197,42 +191,8 @@ class TaskCatchUp:
         return self.untouched(table, min(state.at(table) for state in states), lsn)
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        """Whether the relay's index proves that the log has no change of a table between two Lsns.
-
-        If the relay does not have the log up to `upto`, waits a moment for it, unless no replicator runs here.
-        """
-        if after >= upto:
-            return True
-        if not self._relay.is_dir():
-            return False
-        try:
-            with closing(RelayReader(self._config.relay, self._config.source.source_id)) as relay:
-                return self._has(relay, after, upto) and not self._touches(relay, table, after, upto)
-        except (PidtsError, OSError):
-            return False  # The relay was purged, cut back or damaged meanwhile, so this is not known.
-
-    def _has(self, relay: RelayReader, after: Lsn, upto: Lsn) -> bool:
-        first = relay.first
-        if first is None or first > after:
-            return False
-        deadline = time.monotonic() + (_RELAY_SECONDS if is_received_here(self._config) else 0.0)
-        received = relay.received
-        while received is None or received < upto:
-            if not relay.wait(received, max(deadline - time.monotonic(), 0)):
-                return False
-            received = relay.received
-        return True
-
-    def _touches(self, relay: RelayReader, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        for entry in relay.entries(after):
-            if entry.transaction.prev_lsn >= upto:
-                break
-            relevance = self._classifier(entry)
-            if relevance.kind is not RelevanceKind.NOTHING and (relevance.tables is None or table in relevance.tables):
-                return True
-            if entry.lacks_rows:
-                return True
-        return False
+        """Whether the relay's index proves that the log has no change of a table between two Lsns."""
+        return self._changes.untouched(table, after, upto)
 
     def _states(self) -> list[PlanState]:
         stored = self._target.meta.checkpoints.read(self._config.name, self._config.source.source_id)
