@@ -60,10 +60,18 @@ class LoadedPrograms:
         self._process.wait(30)
 
     def start(
-        self, words: Sequence[str], output: IO[bytes], errors: IO[bytes], more: Mapping[str, str] | None = None
+        self,
+        words: Sequence[str],
+        output: IO[bytes],
+        errors: IO[bytes],
+        more: Mapping[str, str] | None = None,
+        before: str = "",
     ) -> ForkedProcess:
-        """Starts `pidts` with these arguments. `more`: further environment variables."""
-        begun = json.dumps({"environment": {**os.environ, **(more or {})}, "folder": str(Path.cwd())})
+        """Starts `pidts` with these arguments. `more`: further environment variables. `before`: statements that the
+        program runs first.
+        """
+        environment = {**os.environ, **(more or {})}
+        begun = json.dumps({"environment": environment, "folder": str(Path.cwd()), "before": before})
         process = self._forker.fork("pidts", ["pidts", begun, *words], output.fileno(), errors.fileno())
         assert process is not None, "the process that forks has ended"
         return process
@@ -144,6 +152,7 @@ def _become(forker: int, program: str, *words: str) -> int:
     os.environ.update(begun["environment"])
     os.chdir(begun["folder"])
     sys.argv = ["pidts", *words[1:]]
+    exec(begun["before"], {})
     if words[1] == "serve":
         _fork_spawner()
     return run_command(words[1:])

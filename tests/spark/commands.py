@@ -8,8 +8,9 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from tests.forked_programs import LoadedPrograms
 from tests.running import PIDTS
 
 from pidts.forked import ForkedProcess
+
+MAIN = "from pidts.cli.app import main; main()"
 
 
 @dataclass
@@ -109,16 +112,19 @@ class Task:
         self,
         *options: str,
         environment: Mapping[str, str] | None = None,
-        program: Sequence[str] = PIDTS,
+        before: str = "",
         command: str = "run",
     ) -> Run:
+        """Starts a command. `before`: statements that its program runs first."""
         log = self.path.with_suffix(f".{len(self.runs)}.log")
         with log.open("wb") as output:
-            if self.programs is not None and program is PIDTS and environment is None:
-                run = Run(self.programs.start([command, str(self.path), *options], output, output), log)
+            words = [command, str(self.path), *options]
+            if self.programs is not None and environment is None:
+                run = Run(self.programs.start(words, output, output, before=before), log)
             else:
+                program = [sys.executable, "-c", f"{before}\n{MAIN}"] if before else PIDTS
                 process = subprocess.Popen(
-                    [*program, command, str(self.path), *options],
+                    [*program, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

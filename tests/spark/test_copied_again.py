@@ -4,7 +4,6 @@ operator.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -81,10 +80,8 @@ def test_numbers_and_computed_values_are_those_of_the_source(
 
 DIES = """
 import os
-from pidts.cli.app import main
 from pidts.task.run.attempt.next_attempt import NextAttempt
 NextAttempt.replace_statement = lambda following, *_: os._exit(9) if following._replaces else None
-main()
 """
 
 
@@ -103,7 +100,7 @@ def test_a_run_that_dies_between_the_copy_and_the_statements_begins_both_again(
     task = make_task(mariadb, target, [database])
     task.sync(timeout=240)
     run_sql(mariadb, f"ALTER TABLE {database}.plain ADD id INT AUTO_INCREMENT PRIMARY KEY, AUTO_INCREMENT = 7")
-    dying = task.start(program=[sys.executable, "-c", DIES])
+    dying = task.start(before=DIES)
     assert dying.process.wait(120) == 9, task.logs()
     assert run_sql(target, f"SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = '{database}'") == [
         (1,)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -65,10 +64,9 @@ class Pair:
         """Returns the present end of the source's log."""
         return Lsn.at(log_end(self.open_session(self.source)))
 
-    def rewind(self, point: object, *options: str, code: int = 0, program: list[str] | None = None) -> str:
+    def rewind(self, point: object, *options: str, code: int = 0, before: str = "") -> str:
         """Runs `pidts run --rewind-to` until the task is synced. Returns what it prints."""
-        more = {} if program is None else {"program": program}
-        run = self.task.start("--rewind-to", str(point), "--until-synced", "--json", *options, **more)  # type: ignore[arg-type]
+        run = self.task.start("--rewind-to", str(point), "--until-synced", "--json", *options, before=before)
         assert run.process.wait(240) == code, self.task.logs()
         return run.log.read_text()
 
@@ -221,8 +219,6 @@ def dies(*more, **named):
         os._exit(9)
     return answer
 setattr(where, name, dies)
-from pidts.cli.app import main
-main()
 """
 
 
@@ -260,7 +256,7 @@ def test_a_run_that_is_killed_loses_no_recorded_request_and_repeats_none(
 
     for point, skipped in points:
         damage()
-        both.rewind(start, code=9, program=[sys.executable, "-c", DIES.format(POINTS[point], skipped)])
+        both.rewind(start, code=9, before=DIES.format(POINTS[point], skipped))
         both.task.sync()
         is_recorded = "recorded" not in point or point == "the copies are recorded"
         if not is_recorded:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,14 +19,14 @@ from tests.spark.commands import Run, Task
 
 from pidts.sandbox import Server
 
-QUICK = "from pidts.spark import on_demand; on_demand.SparkOnDemand.quiet_seconds = 1.0; from pidts.cli.app import main; main()"
-"""The program, with a shorter time until Spark ends."""
+QUICK = "from pidts.spark import on_demand; on_demand.SparkOnDemand.quiet_seconds = 1.0"
+"""The statement for a shorter time until Spark ends."""
 DIRECT_ROWS = 3
 MANY = 300
 
 
 def begin(task: Task) -> Run:
-    return task.start(program=[sys.executable, "-c", QUICK])
+    return task.start(before=QUICK)
 
 
 def kill_jvm(run: Run) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +20,9 @@ from pidts.sandbox import Server
 
 SMALL_PARTS = (
     "from pidts.batch import applying; applying.PART_BYTES = 1 << 20; "
-    "from pidts.spark.stream import TaskStream; TaskStream.leave_seconds = 0.5; "
-    "from pidts.cli.app import main; main()"
+    "from pidts.spark.stream import TaskStream; TaskStream.leave_seconds = 0.5"
 )
-"""The program, with smaller parts, and with less patience when it has to end."""
+"""Statements for smaller parts, and for less patience when the program has to end."""
 WIDE = "REPEAT(MD5(seq), 30)"
 TRANSACTION = f"""
 INSERT INTO wide SELECT seq, 0, {WIDE} FROM seq_1_to_2250;
@@ -56,7 +54,7 @@ class Pair:
         self.progress = Progress(target)
 
     def start(self) -> Run:
-        return self.task.start(program=[sys.executable, "-c", SMALL_PARTS])
+        return self.task.start(before=SMALL_PARTS)
 
     def begun(self) -> Run:
         """Returns a run that has copied the tables."""
