@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from pidts.process_end import end_process
+
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _LONGEST_MESSAGE: Final = 1 << 20
@@ -77,7 +79,7 @@ def _become(run: Callable[[Sequence[str]], int], request: dict[str, Any], descri
         os.dup2(descriptor, place)
         os.close(descriptor)
     name_process(request["name"])
-    sys.exit(run(request["arguments"]))
+    end_process(run(request["arguments"]))
 
 
 def _reap(ended: dict[int, int]) -> None:

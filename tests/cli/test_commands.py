@@ -329,8 +329,8 @@ def test_with_debug_the_traceback_is_shown(capsys: Output) -> None:
 )
 def test_no_command_loads_spark_without_need(arguments: list[str]) -> None:
     program = (
-        "import sys, contextlib; from pidts.cli.app import main; "
-        f"sys.argv[1:] = {arguments!r}\nwith contextlib.suppress(SystemExit): main()\n"
+        "import sys; from pidts.cli.app import hide_modules, run_command; hide_modules(); "
+        f"run_command({arguments!r}); "
         "print(sorted({'pandas', 'pyspark', 'psycopg'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -374,8 +374,8 @@ def test_reading_a_log_loads_neither_spark_nor_pandas(mariadb: Server, database:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
     run_sql(mariadb, "INSERT INTO t VALUES (1)", database=database)
     program = (
-        "import contextlib, sys\nfrom pidts.cli.app import main\n"
-        "with contextlib.suppress(SystemExit): main()\n"
+        "import sys; from pidts.cli.app import hide_modules, run_command; hide_modules(); "
+        "run_command(sys.argv[1:]); "
         "print(sorted({'pandas', 'pyspark', 'psycopg'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", program, "events", url(mariadb), "--tables", f"{database}.*"]

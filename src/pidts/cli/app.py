@@ -41,6 +41,7 @@ from pidts.cli.zones.move import move, show_owners
 from pidts.cli.zones.zone_return import let_zone_return
 from pidts.hidden_modules import hide_modules
 from pidts.model import ConfigError, Halted, PidtsError
+from pidts.process_end import end_process
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
@@ -148,7 +149,7 @@ Metrics = Annotated[
 def main() -> None:
     """Runs the program `pidts` with the arguments of this process."""
     hide_modules()
-    sys.exit(run_command(sys.argv[1:]))
+    end_process(run_command(sys.argv[1:]))
 
 
 def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:

@@ -24,6 +24,7 @@ from pidts.cli.signals import RUN_ENDS_WITHIN, run_until_stopped
 from pidts.forked import Forker
 from pidts.hidden_modules import hide_modules
 from pidts.model import Halted, PidtsError, ServerDown
+from pidts.process_end import end_process
 from pidts.service.process_lock import take_lock
 from pidts.service.state_folder import TaskFolder
 
@@ -119,4 +120,4 @@ def _identity() -> dict[str, Any]:
 
 if __name__ == "__main__":
     hide_modules()
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -33,6 +33,7 @@ from pidts.follow.served_relay import ServedSource
 from pidts.forked import ForkedProcess, Forker, end_with_parent, fork_forker
 from pidts.hidden_modules import hide_modules
 from pidts.model import Checkpoint, Halted, LogFile, Lsn, PidtsError, Position, Transient, Where
+from pidts.process_end import end_process
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
     AppliedPlace,
@@ -393,4 +394,4 @@ def _start(text: str) -> Position | str | None:
 
 if __name__ == "__main__":
     hide_modules()
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))
