@@ -124,6 +124,7 @@ def _serve(descriptor: int) -> None:
     with suppress(ImportError):  # The packages of Hive targets are optional.
         import pidts.target.hive.session
 
+    pidts.cli.app.parser(pidts.cli.app.app)
     del pidts
     if compiled():
         from pidts.batch.compile_ahead import compile_once

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from functools import cache
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -158,6 +159,12 @@ def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
     return code or PidtsError.exit_code if has_lost_output() else code
 
 
+@cache
+def parser(commands: typer.Typer) -> Callable[..., Any]:
+    """Returns what parses command lines and calls the commands. Typer would make it again for each command line."""
+    return typer.main.get_command(commands)
+
+
 def _exit_code(arguments: Sequence[str], commands: typer.Typer) -> int:
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
@@ -167,7 +174,7 @@ def _exit_code(arguments: Sequence[str], commands: typer.Typer) -> int:
         arguments = options_first(arguments)
         arguments = dmctl.of_service(arguments)
         dmctl.refuse(arguments)
-        result = commands(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
+        result = parser(commands)(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
     except PidtsError as error:
         show_error(error, as_json=as_json)
         return error.exit_code
