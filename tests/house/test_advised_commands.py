@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,8 +38,13 @@ NO_TASKS = {("target/postgres/meta.py", "task")}
 """A value of the lock in `NAMES`."""
 
 
-def _texts(code: str) -> Iterator[tuple[int, str]]:
-    """Yields the texts of a module with their lines; a value in a text is `{}`. Docstrings are left out."""
+@cache
+def _texts(code: str) -> tuple[tuple[int, str], ...]:
+    """Returns the texts of a module with their lines; a value in a text is `{}`. Docstrings are left out."""
+    return tuple(_found_texts(code))
+
+
+def _found_texts(code: str) -> Iterator[tuple[int, str]]:
     tree = ast.parse(code)
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
