@@ -30,7 +30,11 @@ from pidts.model import (
     SourceTablesKey,
     Table,
     TableName,
+    Transaction,
     Transient,
+    Xa,
+    XaStep,
+    xa_not_received,
 )
 from pidts.plan import CopyMode, CopyState, Phase, PlanState
 from pidts.relay import RelayReader
@@ -875,6 +879,68 @@ def test_a_refused_source_lets_a_task_empty_a_relay_that_begins_after_it(purged:
     notes = task.start(resync=(), lost=loss_from(REFUSALS["replicator"])).notes
     assert [note for note in notes if note.startswith(REFUSALS["replicator"].what)]
     assert relay_begin(task).change_no == begins.change_no + 1
+
+
+def test_a_relay_that_others_need_is_not_emptied_after_its_log_was_lost(purged: Task) -> None:
+    """The other task can still apply the log in the relay."""
+    task = purged
+    before, begins = task.state(), relay_begin(task)
+    TaskNeed(task.config.relay, "s", "other").begin()
+    with pytest.raises(Halted, match="relay-still-needed") as caught:
+        task.start(resync=())
+    assert "purged its log after" in caught.value.what
+    assert "task other needs it" in caught.value.what
+    assert (task.state(), relay_begin(task)) == (before, begins), "what is refused changes nothing"
+    forget_need(task.config.relay, "s", "other")
+    task.start(resync=())
+    assert task.state().lsn.change_no == before.lsn.change_no + 1
+
+
+def test_tables_are_not_copied_again_before_the_replicator_has_accepted_the_source(task: Task) -> None:
+    """Otherwise the copies are recorded, and then the run ends with an error."""
+    task.start()
+    task.stop()
+    before = task.state()
+    with start_mariadb() as other:
+        task.run_sql(other, f"CREATE DATABASE {task.schema}")
+        task.run_sql(other, "CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=task.schema)
+        path, ports = task.config.path, (str(task.config.source.server.port), str(other.port))
+        path.write_text(path.read_text().replace(*ports))
+        task.config = load_task(path)
+        task.follow("t")
+        for resync in (("*.t",), ()):
+            with pytest.raises(Halted) as caught:
+                task.start(resync=resync)
+            assert caught.value.code == "other-source"
+            assert task.state() == before
+            task.stop()
+
+
+def test_a_task_gets_past_the_commit_of_rows_that_were_not_received(task: Task) -> None:
+    task.start()
+    begins, before = relay_begin(task), task.state()
+    TaskNeed(task.config.relay, "s", "other").begin()
+    at = Lsn.parse("0000.0000000001.000000000004.0000000000")
+    error = xa_not_received(
+        Transaction(lsn=at, prev_lsn=at, begin=at, xa=Xa(step=XaStep.COMMIT, xid="X'31',X'',1", at=at))
+    )
+    advice = with_loss_explained(task.config, error).todo
+    assert advice.startswith("When XA RECOVER on the source shows nothing: copy the rows that may have changed, online")
+    assert advice.endswith(f"pidts run {task.config.path} --resync")
+    attempt = NextAttempt(())
+    assert attempt.takes_new_position(error)
+    task.sql("INSERT INTO t VALUES (2, 2)")
+    begun = task.start(resync=(), lost=attempt.request.lost)
+    assert begun.notes[0].startswith("the XA transaction X'31',X'',1 is committed here")
+    assert relay_begin(task) == begins, "the relay is kept"
+    assert task.state().lsn > before.lsn
+    assert [one.phase for one in task.state().copy.values()] == [Phase.ROWS]
+
+
+def test_a_task_gets_past_log_that_its_source_cannot_read() -> None:
+    error = Halted("source-log-unreadable", "bogus data in log event")
+    assert loss_from(error) == LogLoss(error.what)
+    assert NextAttempt(()).takes_new_position(error)
 
 
 def test_a_new_position_that_was_not_remembered_is_asked_for_again(

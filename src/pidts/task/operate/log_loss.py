@@ -30,6 +30,10 @@ _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
 """Codes of errors with one of three causes: the log is lost, a wrong server answers, or the relay's folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
 """Codes of errors about a damaged relay. The log is lost only if the source cannot send the damaged part again."""
+_LACKS_ROWS = "xa-not-received"
+"""The code of the error about a COMMIT whose rows are in earlier log. The relay can continue after the COMMIT."""
+_UNREADABLE = "source-log-unreadable"
+"""The code of the error about a source that cannot send its log from the task's place on."""
 _MAY_BE_IN_RELAY = frozenset({"relay-purged", "other-source"})
 """Codes of errors whose cause may be the log in the relay: the source may be right, and the relay may be kept."""
 _FILE_HEAD = 4
@@ -43,7 +47,9 @@ class LogLoss:
     code: str = "position-lost"
     """The code of the error with which a run would end."""
     keeps_relay: bool = False
-    """Whether the relay can continue: its log is sound, and only begins too late for this task."""
+    """Whether the relay can continue: its log is sound, and only begins too late for this task, or lacks rows of a
+    transaction.
+    """
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:
@@ -250,6 +256,9 @@ def with_loss_explained(
         advice = "" if error.todo == OWN_RELAY and is_alone else sentence(error.todo)
         todo = f"{advice} To continue with the source as it is now, {equal}".lstrip()
         return Halted(error.code, error.what, where=error.where, todo=todo)
+    if error.code == _LACKS_ROWS:
+        todo = f"When XA RECOVER on the source shows nothing: {repair[0].lower()}{repair[1:]}"
+        return Halted(error.code, error.what, where=error.where, todo=todo)
     if not is_lost:
         return error
     with suppress(PidtsError):
@@ -328,9 +337,14 @@ def last_moved(config: TaskConfig) -> float:
 
 def loses_log(error: Halted) -> bool:
     """Whether the task cannot continue from the target's checkpoint after this error."""
-    return error.code in _PURGED | _ELSEWHERE | _BROKEN
+    return error.code in _PURGED | _ELSEWHERE | _BROKEN | {_LACKS_ROWS, _UNREADABLE}
 
 
 def loss_from(error: Halted) -> LogLoss:
-    """Returns the loss that an error means; its code is `position-lost` unless `_MAY_BE_IN_RELAY` has the error's."""
-    return LogLoss(error.what, error.code if error.code in _MAY_BE_IN_RELAY else "position-lost")
+    """Returns the loss that an error means.
+
+    Its code is `position-lost`, unless the relay may be kept after the error.
+    """
+    lacks_rows = error.code == _LACKS_ROWS
+    code = error.code if lacks_rows or error.code in _MAY_BE_IN_RELAY else "position-lost"
+    return LogLoss(error.what, code, keeps_relay=lacks_rows)

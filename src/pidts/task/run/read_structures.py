@@ -36,6 +36,7 @@ from pidts.task.run.replicator_process import ReplicatorProcess
 _log = structlog.get_logger(__name__)
 
 _RELAY_SECONDS = 60.0
+_CONNECT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 """The interval at which the replicator's status is read."""
 
@@ -95,6 +96,18 @@ class StructureReader:
         if self.config.relay_from is not None:
             return place
         return begin_with_prepared(self.config.source.server, self.source, place)
+
+    def await_connection(self) -> None:
+        """Waits until the replicator is connected. Raises if it refuses the source, as it does if the log is lost.
+
+        The connection may take longer, for example on a full disk. Then the wait ends, and a later error is found by
+        the run.
+        """
+        deadline = time.monotonic() + _CONNECT_SECONDS
+        while not self.replicator.has_connected and time.monotonic() < deadline:
+            self.replicator.watch()
+            if self.stop.wait(0.02):
+                raise StartStopped
 
     def log_end(self, relay: RelayReader) -> LogPoint:
         """Returns the end of the log of the server that answers, after the relay has begun to receive this log.

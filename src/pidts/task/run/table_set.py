@@ -16,7 +16,8 @@ changes are left out. So when the rules select it again, it is copied. If it the
 unless `resync` names the table.
 
 **A table is copied again** (`resync`) while it stays in the task: its changes and schema changes are applied as before,
-and its rows are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position.
+and its rows are read and corrected. The copy is recorded only after the replicator has accepted the source. If the log
+is lost, all tables are copied again, and the task takes a new position.
 
 A table to copy again may be halted because the target refuses its rows. Then the log that has these rows is skipped. In
 these cases, the table joins anew after the skipped log:
@@ -209,7 +210,7 @@ class TableSet:
                 where=Where(source=self._config.source.source_id),
                 todo=self._config.run_command(" --resync"),
             )
-        if loss.code == "other-source" and not loss.keeps_relay and (others := other_tasks(self._config)):
+        if not loss.keeps_relay and (others := other_tasks(self._config)):
             raise _needed_by_others(self._config, loss, others)
         demand_fit(self._fits(read_structures(self._source, self._config.allow)))
         self._loss = loss
@@ -244,6 +245,8 @@ class TableSet:
         """Makes all changes, and returns the checkpoints after them."""
         if self._loss is not None:
             return self._begin_anew(claimed, self._loss)
+        if self._wanted.resync is not None:
+            self._reader.await_connection()
         task, source_id = self._config.name, self._config.source.source_id
         known = self._target.meta.structures.load(task, SourceTablesKey(source_id))
         _, state, _ = Workers.claimed(claimed)
