@@ -92,6 +92,20 @@ def test_a_standby_without_surplus_may_take_over_again_once_it_was_compared(tmp_
     assert barred(config.relay, "one", address_of(standby))
 
 
+def test_a_standby_without_gtids_is_refused_with_the_remedy_after_its_relay_was_lost(
+    tmp_path: Path, mariadb: Server
+) -> None:
+    """No server lacks a transaction, so it would not help to wait."""
+    at = f"port: {mariadb.port}, user: {mariadb.user}, password: '{mariadb.password}'"
+    config = _loaded(tmp_path, "port: 1, user: root", f"host: 127.0.0.1, {at}")
+    config = replace(config, source=replace(config.source, use_gtid=False))
+    with pytest.raises(Halted) as refused:
+        fail_over(config, "")
+    assert "cannot take over without GTIDs" in refused.value.what
+    assert "or continue from here: `pidts run TASK --resync`" in refused.value.what
+    assert refused.value.todo.startswith("If a server lacks received transactions: wait")
+
+
 def test_a_full_disk_delays_the_turn_to_a_standby(
     tmp_path: Path, mariadb: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,7 +192,7 @@ def find_standby(
                 demand_standby(server, config.relay)
                 reason = _misfit_of_barred(bar)
         except PidtsError as error:
-            reason = error.what
+            reason = f"{error.what}. {error.todo}" if error.todo else error.what
         if not reason:
             return server, refusals
         refusals.append(f"{address_of(server)}: {reason}")
@@ -233,8 +233,8 @@ def fail_over(
             "no-standby",
             "no server can take over: " + "; ".join(refusals),
             where=Where(source=config.source.source_id),
-            todo="Wait until one of them has caught up, or let the task continue at the server that has these "
-            "transactions",
+            todo="If a server lacks received transactions: wait until it has them, or let the task continue at the "
+            "server that has them",
         )
     choose_server(config.source, config.relay, address_of(found))
     return address_of(found)
