@@ -162,6 +162,32 @@ def test_the_source_fails_over_while_the_follower_is_behind(machines: Machines, 
     assert machines.is_equal(machines.standby)
 
 
+def test_an_operator_chooses_a_standby_on_both_machines(machines: Machines) -> None:
+    """The machine that applies needs the new server for tables that are added, and for copies."""
+    for task in (machines.receiver, machines.applier):
+        text = yaml.safe_load(task.path.read_text())
+        text["mysql-instances"][0]["standbys"] = [{"host": machines.standby.host, "port": machines.standby.port}]
+        task.path.write_text(yaml.safe_dump(text))
+    serving = machines.serve()
+    assert machines.apply() == ""
+    machines.add(machines.primary)
+    applying = machines.applier.start(command="apply")
+    applying.wait_until(lambda: machines.is_equal(machines.primary), "the first rows are there", 60)
+    wait(
+        lambda: machines.run_sql(machines.standby, COUNT) == machines.run_sql(machines.primary, COUNT),
+        "the standby has all",
+    )
+    machines.primary.kill()
+    promote(machines.standby, machines.run_sql)
+    serving.kill()
+    for task in (machines.receiver, machines.applier):
+        assert task.start(command="failover").process.wait(60) == 0
+    machines.serve()
+    applying.wait_until(lambda: "the source is now read from" in applying.log.read_text(), "the switch", 60)
+    machines.add(machines.standby)
+    applying.wait_until(lambda: machines.is_equal(machines.standby), "the rows of the standby are there", 60)
+
+
 @pytest.mark.long
 def test_a_source_is_reset_and_the_new_relay_does_not_reach_the_checkpoint(machines: Machines) -> None:
     """The relay server cannot send the checkpoint's place, so the machine that applies has to ask the source."""

@@ -201,11 +201,10 @@ class Attempts:
     def _fails_over(self, *, is_failing: bool) -> bool:
         """Switches to another server of the source, if the current one is lost or an operator has chosen another one.
 
-        Returns whether the task has switched. `is_failing`: the current server may be lost.
+        Returns whether the task has switched. `is_failing`: the current server may be lost. If another machine receives
+        the log, only an operator chooses: this machine does not know which server that machine has chosen.
         """
-        if self._config.relay_from is not None:
-            return False  # The machine that receives the log chooses the server.
-        moved = self._failover.look(self._config, is_failing=is_failing)
+        moved = self._failover.look(self._config, is_failing=is_failing and self._config.relay_from is None)
         if moved is None:
             return False
         self._replicator.stop()
