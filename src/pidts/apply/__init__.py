@@ -13,27 +13,3 @@ from pidts.apply.refused_row import RefusedRow
 from pidts.apply.retry import Retry
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.shared_session import SharedSession
-
-__all__ = [
-    "ApplyRules",
-    "AttemptSuperseded",
-    "ChangeEnd",
-    "Committer",
-    "DdlRunner",
-    "LaggingTables",
-    "LoadRequest",
-    "MemberChange",
-    "OpenJournal",
-    "Outcome",
-    "RefusedRow",
-    "Retry",
-    "SchemaChange",
-    "SharedSession",
-    "Target",
-    "TargetSession",
-    "can_be_version",
-    "load_chunk",
-    "load_whole",
-    "prepared",
-    "settle",
-]

@@ -8,7 +8,3 @@ from pidts.binlog.statements import Control, Query
 from pidts.binlog.stream import decode_stream
 from pidts.binlog.table_map import TableMap, table_name
 from pidts.binlog.walk import MAGIC, LogWalker, iter_raw, whole_events
-
-__all__ = ["MAGIC", "Control", "Event", "EventType", "Format", "GtidEvent", "KeptDecoder", "LargeSliceError"]
-__all__ += ["LogFacts", "LogWalker", "Query", "TableMap", "TransactionScanner", "decode_event_groups", "decode_slice"]
-__all__ += ["decode_stream", "gtid_list", "iter_raw", "previous_gtids", "table_name", "whole_events"]

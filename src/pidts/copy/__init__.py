@@ -7,5 +7,3 @@ snapshot of a whole table.
 from pidts.copy.chunk import Chunk, read_keys, read_range
 from pidts.copy.ranges import Range, highest, ranges
 from pidts.copy.snapshot import read_snapshot
-
-__all__ = ["Chunk", "Range", "highest", "ranges", "read_keys", "read_range", "read_snapshot"]

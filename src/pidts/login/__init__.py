@@ -11,16 +11,3 @@ from pidts.login.failures import (
     without_password,
 )
 from pidts.login.tls import Mode, Tls
-
-__all__ = [
-    "Mode",
-    "Tls",
-    "not_offered",
-    "not_trusted",
-    "number_and_text",
-    "other_host",
-    "out_of_order",
-    "refused",
-    "seen_host",
-    "without_password",
-]

@@ -18,32 +18,3 @@ from pidts.plan.state import (
     slowest,
 )
 from pidts.plan.unapplied import UnappliedSearch, WaitingTableSearch
-
-__all__ = [
-    "NOTES",
-    "BatchPlan",
-    "ChunkRequest",
-    "CopyMode",
-    "CopyState",
-    "HeldTables",
-    "Limits",
-    "LogSlice",
-    "Phase",
-    "Places",
-    "PlanState",
-    "Relevance",
-    "RelevanceKind",
-    "StagedChunk",
-    "UnappliedSearch",
-    "WaitingTableSearch",
-    "copied_at",
-    "copies_of",
-    "dealing_of",
-    "furthest",
-    "inside_batch",
-    "key_values",
-    "next_state",
-    "plan_between",
-    "run_of",
-    "slowest",
-]

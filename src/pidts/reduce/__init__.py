@@ -5,17 +5,3 @@ from pidts.reduce.collision_columns import ANYTHING, UniqueKey, watched_columns
 from pidts.reduce.column_presence import with_whole_keys
 from pidts.reduce.net_change import Counts, ExpectedRows, NetChange
 from pidts.reduce.net_changes import net_changes
-
-__all__ = [
-    "ANYTHING",
-    "TWO_WORKERS",
-    "Counts",
-    "ExpectedRows",
-    "NetChange",
-    "UniqueKey",
-    "buckets",
-    "net_changes",
-    "spread_by",
-    "watched_columns",
-    "with_whole_keys",
-]

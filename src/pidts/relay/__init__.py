@@ -5,5 +5,3 @@ from pidts.relay.reader import RelayReader
 from pidts.relay.recovery import RelayState
 from pidts.relay.segments.index import Origin
 from pidts.relay.writer import RelayWriter
-
-__all__ = ["Origin", "RelayReader", "RelayState", "RelayWriter", "list_segments", "purge"]

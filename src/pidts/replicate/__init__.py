@@ -16,17 +16,3 @@ from pidts.replicate.status import (
     read_status,
     silent_since,
 )
-
-__all__ = [
-    "RELAY_FULL",
-    "AppliedPlace",
-    "HeartbeatConfig",
-    "Looked",
-    "ReceiveProblem",
-    "Replicator",
-    "ReplicatorConfig",
-    "ReplicatorState",
-]
-__all__ += ["demand_standby", "end_of_same_log", "first_unreceived", "is_silent", "not_receiving", "read_status"]
-__all__ += ["demand_begins_again", "demand_checkpoint_in_log", "heard_at", "run_process", "run_receiver"]
-__all__ += ["silent_since"]

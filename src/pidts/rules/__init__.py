@@ -10,24 +10,3 @@ from pidts.rules.expressions import ExpressionFilter, ExpressionRule
 from pidts.rules.ownership import OwnedRange, Owners
 from pidts.rules.routes import Destination, Extract, RouteRule, Routes
 from pidts.rules.stage import Rules, merged, together
-
-__all__ = [
-    "SYSTEM_SCHEMAS",
-    "AllowList",
-    "ColumnMapping",
-    "Destination",
-    "EventFilter",
-    "ExpressionFilter",
-    "ExpressionRule",
-    "Extract",
-    "FilterDecision",
-    "FilterRule",
-    "OwnedRange",
-    "Owners",
-    "RouteRule",
-    "Routes",
-    "Rules",
-    "mapping_of",
-    "merged",
-    "together",
-]

@@ -5,5 +5,3 @@ from pidts.sandbox.postgres import start_postgres
 from pidts.sandbox.programs import installed
 from pidts.sandbox.server import Server
 from pidts.sandbox.tidb import start_tidb
-
-__all__ = ["Server", "installed", "start_mariadb", "start_mysql56", "start_mysql97", "start_postgres", "start_tidb"]

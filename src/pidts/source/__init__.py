@@ -21,26 +21,3 @@ from pidts.source.structures import (
     source_dialect,
     table_names,
 )
-
-__all__ = [
-    "SOURCE_BUSY",
-    "BinlogStream",
-    "Block",
-    "BlockShape",
-    "Finding",
-    "ServerInfo",
-    "Session",
-    "SourceConfig",
-    "StructureChanged",
-]
-__all__ += ["binary_logs", "check_source", "connect", "demand", "event_at", "gtids_before"]
-__all__ += [
-    "highest_key",
-    "log_end",
-    "log_events",
-    "position",
-    "query",
-    "read_structure",
-    "read_structures",
-]
-__all__ += ["schema_charsets", "select_range", "server_info", "settled", "source_dialect", "table_names"]

@@ -4,5 +4,3 @@ from pidts.target.hive import HiveTarget
 from pidts.target.iceberg import IcebergTarget
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
-
-__all__ = ["HiveTarget", "IcebergTarget", "MySqlTarget", "PostgresTarget"]

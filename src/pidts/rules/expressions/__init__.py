@@ -6,5 +6,3 @@ of an expression depends on unknown settings of the server, or differs between s
 
 from pidts.rules.expressions.filter import ExpressionFilter
 from pidts.rules.expressions.rule import ExpressionRule
-
-__all__ = ["ExpressionFilter", "ExpressionRule"]
