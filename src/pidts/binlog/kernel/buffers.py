@@ -75,7 +75,7 @@ class ImageBuffers:
 
     def _begin(self) -> None:
         """Makes room for the first rows. Values of varying size get as much room as those of the last batch had."""
-        block, places = _first_block(self._cells, _FIRST_ROWS)
+        block, places = _first_block(self._cells)
         self._block = block.copy()
         self.columns[:, :2] = places + address(self._block)
         for place, room in self._rooms.items():
@@ -96,7 +96,7 @@ class ImageBuffers:
 
     def begin_again(self) -> None:
         """Makes the blocks as they were before the first row. There must be room for `_FIRST_ROWS` rows."""
-        self._block[:] = _first_block(self._cells, _FIRST_ROWS)[0]
+        self._block[:] = _first_block(self._cells)[0]
         for place in [place for place, text in self._texts.items() if len(text) > _LARGEST_ROOM]:
             del self._texts[place]
             self.columns[place, at.TEXT // 8 :] = 0
@@ -253,10 +253,10 @@ _NO_TEXT = np.zeros(1, np.uint8)
 
 
 @lru_cache(maxsize=256)
-def _first_block(cells: tuple[int, ...], rows: int) -> tuple[Any, Any]:
-    """Returns a block for this many rows, and the places of each column in it. Nobody may change the arrays."""
-    bits = _aligned((rows + 7) // 8)
-    sizes = [_aligned(_bytes(cell, rows)) for cell in cells]
+def _first_block(cells: tuple[int, ...]) -> tuple[Any, Any]:
+    """Returns a block for `_FIRST_ROWS`, and the places of each column in it. Nobody may change the arrays."""
+    bits = _aligned((_FIRST_ROWS + 7) // 8)
+    sizes = [_aligned(_bytes(cell, _FIRST_ROWS)) for cell in cells]
     begin = len(sizes) * bits
     block = np.zeros(begin + sum(sizes), np.uint8)
     block[:begin] = 0xFF

@@ -166,7 +166,7 @@ class TaskCommands:
         if not meant:
             raise _none_waits(self._with_next_changes(found), source, table)
         if len(meant) > 1:
-            raise _ambiguous("schema change", meant)
+            raise _ambiguous(meant)
         return meant[0]
 
     def matching(self, source: str = "", table: str = "") -> list[BlockedChange]:
@@ -361,7 +361,7 @@ class TaskCommands:
         # Several sources may have the same place. A blocked change at this place is preferred.
         meant = [one for one in found if one in waiting] or found
         if len(meant) > 1:
-            raise _ambiguous("schema change", meant)
+            raise _ambiguous(meant)
         return meant[0]
 
     def _lsn(self, place: str, source: str) -> Lsn:
@@ -443,9 +443,9 @@ def _none_waits(refused: Sequence[BlockedChange], source: str, table: str) -> Co
     return ConfigError("no-such-ddl", what, todo=todo)
 
 
-def _ambiguous(what: str, found: Sequence[BlockedChange]) -> ConfigError:
+def _ambiguous(found: Sequence[BlockedChange]) -> ConfigError:
     places = "; ".join(f"--source {shlex.quote(one.source)} --at {one.lsn}" for one in found)
-    return ConfigError("no-such-ddl", f"{len(found)} {what}s are waiting", todo=f"Name one of them: {places}")
+    return ConfigError("no-such-ddl", f"{len(found)} schema changes are waiting", todo=f"Name one of them: {places}")
 
 
 def _require_allowed(sql: str, said: Sequence[str]) -> None:
