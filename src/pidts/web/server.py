@@ -42,17 +42,6 @@ def serve(
     ready: Callable[[str], None],
 ) -> None:
     """Serves until `stop` is set. Calls `ready` once with the address, as soon as the server accepts requests."""
-    asyncio.run(_serve(supervisor, listener, place, policy, stop, ready))
-
-
-async def _serve(
-    supervisor: Supervisor,
-    listener: socket.socket,
-    place: ServiceEndpoint,
-    policy: Policy,
-    stop: threading.Event,
-    ready: Callable[[str], None],
-) -> None:
     streams = Streams(supervisor)
     app = application(operations(supervisor, streams, policy), policy)
     config = uvicorn.Config(
@@ -72,7 +61,7 @@ async def _serve(
         ssl_keyfile=place.key or None,
     )
     server = _Server(config, stop, streams.over, lambda: ready(address(listener, place)))
-    await server.serve(sockets=[listener])
+    asyncio.run(server.serve(sockets=[listener]))
 
 
 class _Server(uvicorn.Server):
