@@ -193,7 +193,7 @@ def test_only_the_first_of_many_halts_are_shown_with_those_that_need_an_operator
     ):
         line = view.line(progress)
         assert len(line) < 700
-        assert line.endswith("; and 568 more halted; see: pidts ddl list TASK")
+        assert line.endswith("; and 568 more; see: pidts ddl list TASK")
         assert "shop.x_4 and 4 more: [target-refused]" in line
         assert "shop.t_1: [shard-awaits]" in line
         assert "shop.t_2:" not in line
@@ -201,7 +201,8 @@ def test_only_the_first_of_many_halts_are_shown_with_those_that_need_an_operator
         with console.capture() as shown:
             console.print(view.live_picture(progress))
         assert "and 563 more. See: pidts ddl list" in shown.get()
-        assert shown.get().count("halted  ") == 9
+        heads = [line.partition(" ")[0] for line in shown.get().splitlines() if ": [" in line]
+        assert heads == ["halted", *["waiting"] * 7]
         assert "ddl retry" not in shown.get(), "the advice about many halts would fill the terminal"
 
 
@@ -273,6 +274,19 @@ def test_a_line_about_a_log_that_is_not_received_is_short_as_well() -> None:
     tracker.show("sync", caught_up=True)
     assert view.line(shown[0]).startswith("shop: paused; [source-lost] word word word ")
     assert 95 <= len(view.line(shown[0])) <= 100
+
+
+def test_a_table_that_waits_for_other_shards_is_not_called_halted() -> None:
+    waits = Halt(
+        tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="shard-awaits", what="others have not reached it"
+    )
+    progress = replace(COPYING, sources=(replace(COPYING.sources[0], halted=(waits,)),))
+    assert view.line(progress).endswith("; waiting shop.a: [shard-awaits]; see: pidts ddl list TASK")
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(view.live_picture(progress))
+    assert "waiting shop.a: [shard-awaits] others have not reached it" in shown.get()
+    assert "halted" not in shown.get()
 
 
 def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,9 +246,11 @@ def line(progress: Progress) -> str:
     if progress.held_lag_seconds is not None:
         parts.append(waiting_lag(progress.held_tables, progress.held_lag_seconds))
     halts, several = _in_order(progress), len(progress.sources) > 1
-    parts += [f"halted {_of_source(halt.brief, source, several=several)}" for source, halt in halts[:_HALTS_IN_LINE]]
+    parts += [
+        f"{_state(halt)} {_of_source(halt.brief, source, several=several)}" for source, halt in halts[:_HALTS_IN_LINE]
+    ]
     if len(halts) > _HALTS_IN_LINE:
-        parts.append(f"and {len(halts) - _HALTS_IN_LINE:,} more halted")
+        parts.append(f"and {len(halts) - _HALTS_IN_LINE:,} more")
     if halts:
         parts.append(f"see: {for_this_task(LIST)}")
     message = _brief_message(progress, _COLUMNS - len("; ".join([head, "", *parts])))
@@ -324,12 +326,16 @@ def _halts(progress: Progress) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for source, halt in halts[:_HALTS_SHOWN]:
         steps = _advice(halt, source, several=several) if len(halts) <= _HALTS_WITH_ADVICE else [see]
-        parts.append(
-            Text(f"halted  {sentence(_of_source(str(halt), source, several=several))} {'. '.join(steps)}", "red")
-        )
+        text = f"{_state(halt):7} {sentence(_of_source(str(halt), source, several=several))} {'. '.join(steps)}"
+        parts.append(Text(text, "red" if needs_operator(halt) else "yellow"))
     if len(halts) > _HALTS_SHOWN:
-        parts.append(Text(f"halted  and {len(halts) - _HALTS_SHOWN:,} more. {see}", "red"))
+        parts.append(Text(f"and {len(halts) - _HALTS_SHOWN:,} more. {see}", "red"))
     return parts
+
+
+def _state(halt: Halt) -> str:
+    """Returns the word for a blocked table: the one that `pidts status` uses."""
+    return "halted" if needs_operator(halt) else "waiting"
 
 
 def _stages(report: StageReport | None) -> list[RenderableType]:
