@@ -10,7 +10,7 @@ from pidts.model import ConfigError, TableName
 from pidts.model.errors import listed
 from pidts.source import Session
 from pidts.source.finding import Finding
-from pidts.source.uncarried_objects import GENERATED, PARTITIONS, foreign_keys, left_behind, programs
+from pidts.source.uncarried_objects import DECLARED, GENERATED, PARTITIONS, foreign_keys, left_behind, programs
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import UncarriedForeignKey, fitting_key, merged_targets
 
@@ -45,7 +45,8 @@ def table_notes(
             continue
         what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""
-        may_be_made = one.may_be_made and not (one.is_of_family and part.target.type != "mysql")
+        needs_family = one.is_of_family or one.kind == DECLARED
+        may_be_made = one.may_be_made and (part.target.type == "mysql" or not needs_family)
         how = "made by `pidts cutover`, if the target can have it" if may_be_made else "left out"
         found[name].append(f"{what}{text}: {how}; {_SHOWN}")
     return found
