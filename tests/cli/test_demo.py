@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forked_programs import LoadedPrograms
 from tests.running import PIDTS
 
 SECONDS = 400
@@ -94,10 +95,8 @@ def test_a_warehouse_answers_as_the_source_does(folder: Path) -> None:
     assert left_behind(folder) == []
 
 
-def test_a_target_that_the_demo_does_not_have_is_a_mistake() -> None:
-    done = subprocess.run(
-        [*PIDTS, "demo", "--target", "oracle"], capture_output=True, text=True, timeout=60, check=False
-    )
+def test_a_target_that_the_demo_does_not_have_is_a_mistake(programs: LoadedPrograms) -> None:
+    done = programs.text(["demo", "--target", "oracle"], 60)
     assert done.returncode == 2
     assert "--target postgresql or iceberg" in done.stderr
 

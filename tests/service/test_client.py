@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.running import PIDTS
+from tests.forked_programs import loaded_programs
 from tests.web.served import FILE
 
 from pidts.cli.app import run_command
@@ -129,14 +129,15 @@ def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
 
 def test_a_pipe_gets_the_tasks_while_they_are_watched(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
-        words = [*PIDTS, "list", "--watch", "--state", str(service.state)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
-            assert watching.stdout is not None
-            watching.stdout.readline()
+        reading, writing = os.pipe()
+        with os.fdopen(reading) as lines, os.fdopen(writing, "wb") as output:
+            watching = loaded_programs().start(["list", "--watch", "--state", str(service.state)], output, output)
+            lines.readline()
             file = FILE.replace("${SOURCE_PASSWORD}", "x")
             assert service.call("POST", "/api/tasks?start=false", file)[0] == 201
-            assert any("shop" in line and "stopped" in line for line in watching.stdout)
+            assert any("shop" in line and "stopped" in line for line in lines)
             watching.terminate()
+            watching.wait(30)
 
 
 def test_a_token_is_not_sent_in_plain_text(tmp_path: Path) -> None:
@@ -195,22 +196,18 @@ def test_beyond_this_machine_nothing_is_served_without_a_token_and_tls(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_missing_variable_is_reported_as_the_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_variable_is_reported_as_the_services(tmp_path: Path) -> None:
     """The terminal has the variable, but the service does not."""
     with serving(tmp_path) as service:
         file = tmp_path / "shop.yaml"
         file.write_text(FILE)
-        done = subprocess.run(
-            [*PIDTS, "start", str(file), "--state", str(service.state)],
-            env={**os.environ, "SOURCE_PASSWORD": "x"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 2
-        assert "SOURCE_PASSWORD is not set where the service (pidts serve) was started" in done.stderr
-        assert "start the service again" in done.stderr
+        words = ["start", str(file), "--state", str(service.state)]
+        with (tmp_path / "said").open("wb") as output:
+            starting = loaded_programs().start(words, output, output, {"SOURCE_PASSWORD": "x"})
+            assert starting.wait(120) == 2
+        said = (tmp_path / "said").read_text()
+        assert "SOURCE_PASSWORD is not set where the service (pidts serve) was started" in said
+        assert "start the service again" in said
 
 
 def test_a_task_whose_file_has_become_wrong_is_not_started_again_and_says_why(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_the_way_back_carries_what_was_written_after_the_switch(
     run_sql(new, "UPDATE shop.customers SET name = 'Bea' WHERE id = 2")
     run_sql(new, "DELETE FROM shop.orders WHERE id = 1")
     assert task.command("cutover", str(task.path), "--reverse").returncode == 0
-    back = Task(task.path.with_name("t-back.yaml"))
+    back = Task(task.path.with_name("t-back.yaml"), task.programs)
     assert oct(back.path.stat().st_mode & 0o777) == "0o600"
     run_sql(old, "DROP TRIGGER shop.trim_name")
     ended = back.command("run", str(back.path), "--until-synced", "--json", timeout=240)
@@ -167,7 +167,7 @@ def test_the_way_back_starts_after_schema_changes_of_the_new_server(
     ):
         run_sql(new, sql)
     assert task.command("cutover", str(task.path), "--reverse").returncode == 0
-    back = Task(task.path.with_name("t-back.yaml"))
+    back = Task(task.path.with_name("t-back.yaml"), task.programs)
     # The tables of both servers differ by now, and the log says how.
     checked = json.loads(back.command("check", str(back.path), "--json").stdout)
     assert [one["ok"] for one in checked["findings"] if one["item"] == "target_tables"] == [True]

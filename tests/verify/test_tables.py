@@ -9,15 +9,16 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.forked_programs import loaded_programs
 
 from pidts.cli.app import run_command
 from pidts.cli.findings import show_report
@@ -537,16 +538,15 @@ def test_a_comparison_that_is_killed_continues_where_it_was(
     memory = pair.config.relay / "one" / "verify" / f"{pair.config.name}.json"
     with closing(connect(pair.config.source.server)) as blocker:
         blocker.query(f"LOCK TABLES `{pair.config.name}`.b WRITE")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pidts", "verify", str(pair.config.path)], stdout=subprocess.DEVNULL
-        )
+        with Path(os.devnull).open("wb") as nowhere:
+            process = loaded_programs().start(["verify", str(pair.config.path)], nowhere, nowhere)
         try:
             deadline = time.monotonic() + 60
             while not memory.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         finally:
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
     pair.on_target(f"UPDATE {pair.config.name}.a SET n = 0 WHERE id = 5")
     report = verified([pair.config], "", examples=9, restart=False, stop=threading.Event())
@@ -577,7 +577,7 @@ def test_each_table_with_differences_has_examples(pair_of: MakePair, mariadb: Se
 
 @pytest.mark.timeout(120)
 def test_a_comparison_that_is_stopped_prints_its_results_so_far(
-    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, tmp_path: Path
 ) -> None:
     pair = pair_of(mariadb, other_mariadb)
     schema = pair.config.name
@@ -586,11 +586,12 @@ def test_a_comparison_that_is_stopped_prints_its_results_so_far(
     pair.copy()
     pair.on_target(f"DELETE FROM {schema}.a WHERE id = 5")
     memory = pair.config.relay / "one" / "verify" / f"{schema}.json"
-    command = [sys.executable, "-m", "pidts", "verify", str(pair.config.path), "--json"]
     with (
         closing(connect(pair.config.source.server)) as blocker,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        (tmp_path / "printed").open("wb") as printed,
+        (tmp_path / "said").open("wb") as said,
     ):
+        process = loaded_programs().start(["verify", str(pair.config.path), "--json"], printed, said)
         blocker.query(f"LOCK TABLES `{schema}`.b WRITE")
         deadline = time.monotonic() + 60
         while not memory.exists():
@@ -598,9 +599,8 @@ def test_a_comparison_that_is_stopped_prints_its_results_so_far(
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         blocker.query("UNLOCK TABLES")
-        printed, said = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert json.loads(printed) == {
+        assert process.wait(60) == 1
+    assert json.loads((tmp_path / "printed").read_text()) == {
         "task": schema,
         "stage": "stopped",
         "equal": False,
@@ -608,7 +608,7 @@ def test_a_comparison_that_is_stopped_prints_its_results_so_far(
         "tables": [{"name": f"{schema}.a", "rows": 9, "missing": 1, "extra": 0, "different": 0, "unsettled": 0}],
         "differences": [{"table": f"{schema}.a", "kind": "missing", "key": {"id": 5}, "columns": []}],
     }
-    assert [line for line in said.splitlines() if line] == [
+    assert [line for line in (tmp_path / "said").read_text().splitlines() if line] == [
         "stopping the comparison; press Ctrl-C again to end at once",
         "stopped; the same command continues from here, and with --restart it compares from the beginning",
     ]

@@ -104,7 +104,7 @@ def machines(
                 text["pidts"]["relay-from"] = {"url": "http://127.0.0.1:1", "token-file": str(token), "name": "here"}
             path = tmp_path / side / "t.yaml"
             path.write_text(yaml.safe_dump(text))
-            tasks[side] = Task(path)
+            tasks[side] = Task(path, whole.programs)
         made = Machines(tasks["receiver"], tasks["applier"], primary, standby, postgres, database, token, run_sql)
         yield made
         for task in tasks.values():

@@ -112,7 +112,7 @@ def apart(
             text["mysql-instances"][0]["from"] |= {"user": f"{database[-20:]}_r", "password": "pw"}
         path = folder / "t.yaml"
         path.write_text(yaml.safe_dump(text))
-        tasks[side] = Task(path)
+        tasks[side] = Task(path, whole.programs)
     tls = ("--token-file", str(token), "--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
     session = open_session(target)
     made = Apart(tasks["receiver"], tasks["applier"], tls, source, session, Progress(session), database)

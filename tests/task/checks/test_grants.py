@@ -6,8 +6,6 @@ import json
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -17,6 +15,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from tests.forked_programs import loaded_programs
 
 from pidts.cli.app import run_command
 from pidts.model import Column, ColumnType, Key, Kind, PrecheckFailed, Table, TableName
@@ -423,9 +422,7 @@ def run_until(
     When the condition is true, the test makes another change, and the run continues until it has arrived.
     """
     with made.task.with_suffix(".log").open("wb") as log:
-        run = subprocess.Popen(
-            [sys.executable, "-m", "pidts", "run", str(made.task)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+        run = loaded_programs().start(["run", str(made.task)], log, log)
     try:
         for wanted, act in ((claim, meanwhile), (then, lambda: run.send_signal(signal.SIGTERM))):
             deadline = time.monotonic() + 200
