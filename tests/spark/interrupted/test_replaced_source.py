@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import RunSql
-from tests.replicated_pair import promote, replicated_pair, wait
+from tests.replicated_pair import promote, replicated_pair, start, wait
 from tests.spark.commands import Task
 
 from pidts.sandbox import Server
@@ -171,3 +171,32 @@ def test_without_gtids_no_task_empties_a_shared_relay_to_follow_another_server(
             assert run_sql(postgres, ROWS, database=name) == run_sql(standby, ROWS)
         for name in names:
             run_sql(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_task_continues_from_a_new_position_if_another_servers_log_has_no_event_at_its_place(
+    postgres: Server, database: str, make_task: Callable[..., Task], run_sql: RunSql, tmp_path: Path
+) -> None:
+    """Only the position is known: there are no GTIDs and no relay, and the task has applied no change yet.
+
+    The position is in the middle of an event.
+    """
+    with (
+        start("mysql56", tmp_path / "first", by="position") as first,
+        start("mysql56", tmp_path / "other", by="position") as other,
+    ):
+        for server in (first, other):
+            run_sql(server, "CREATE DATABASE shop")
+            run_sql(server, "CREATE TABLE t (tx int, n longtext)", database="shop")
+            run_sql(server, "RESET MASTER")
+        run_sql(first, "INSERT INTO t VALUES (1, 'first')", database="shop")
+        run_sql(other, "INSERT INTO t VALUES (1, REPEAT('v', 100000))", database="shop")
+        task = make_task(first, postgres, ["shop"], database=database)
+        task.sync()
+        shutil.rmtree(task.path.parent / "relay")
+        task.path.write_text(task.path.read_text().replace(str(first.port), str(other.port)))
+        assert refused(task) == "source-log-unreadable"
+        run = task.start("--until-synced", "--resync")
+        assert run.process.wait(120) == 0, task.logs()
+        assert run_sql(postgres, ROWS, database=database) == run_sql(other, ROWS)
+        for server in (first, other):
+            server.kill()
