@@ -111,8 +111,7 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        Not if versions decide about a table (`guards`): then the target may have to remove more rows than the changes
-        name.
+        Not if versions decide about a table (`guards`): then the target may have to remove more rows than are named.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)

@@ -134,8 +134,7 @@ class TargetSession(Protocol):
 
         `expected` is given only if `can_expect` is true: this call or `commit` raises `Halted` if the target's row is
         not the row in `expected`. Such a target must not treat values with different bytes as equal. `is_new` is given
-        only if `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target already has one of
-        these rows.
+        only if `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target has one of these rows.
         """
 
     def can_expect(self, table: Table) -> bool:

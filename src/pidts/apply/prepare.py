@@ -194,8 +194,7 @@ def _finished(
 def _are_plain(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
     """Whether these changes have only to be reduced, as most small batches.
 
-    For small batches, the other steps of `prepared` together take as long as the reduction. Large batches go through
-    all steps.
+    For small batches, the other steps of `prepared` take as long as the reduction. Large batches take all steps.
     """
     structures: dict[TableName, Table] = {}
     for batch in batches:
@@ -601,8 +600,7 @@ def _guarded(
 ) -> GuardedBatch:
     """Returns the changes that are applied according to the version guard.
 
-    `read` has the keys that a repair has read from the source: the target's rows and tombstones of these keys are
-    ignored.
+    `read` has the keys that a repair has read from the source: the target's rows and tombstones of them do not count.
     """
     table, name = batch.table, batch.table.name
     made = Convergence if rules.converges else VersionGuard

@@ -25,8 +25,7 @@ not name the table, a restart would pass over the refused row.
 
 A restart plans the same transaction again, and each worker skips the changes up to its own checkpoint. Every row of the
 log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends only on the log
-and on the number of rows in a part. A repeated task finds for each part whether it was committed, and continues after
-the last one.
+and on the number of rows in a part. A repeated task finds the last part that was committed, and continues after it.
 """
 
 from __future__ import annotations

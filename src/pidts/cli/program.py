@@ -85,8 +85,7 @@ def end_at_once_on_signals(code: int, task: str = "") -> None:
     If `note_signals` has noted a signal, the process ends now.
 
     A command calls this before it loads large modules and compiles code, which may take minutes. Until then it has
-    changed nothing. The process ends without the interpreter's clean-up, which could free memory that the compiler
-    still uses.
+    changed nothing. The process ends without the interpreter's clean-up, which could free memory still in use.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _end(code, task))

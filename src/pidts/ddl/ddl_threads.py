@@ -256,8 +256,7 @@ class DdlThreads:
     def _made(self, due: DueChange) -> ChangeDone:
         """Makes the change, however long this takes, and returns the result.
 
-        Waits for other shards and for an operator where this is necessary. Only this method acts on the result of an
-        attempt.
+        Waits for other shards and for an operator where necessary. Only this method acts on an attempt's result.
         """
         again, since = False, self._halted_since(due.lsn)
         commands = CommandReader(due.context, due.lsn, self._pause, self._waits.command, self._commands)

@@ -13,8 +13,7 @@ If the copy and the serving relay differ, there are three cases:
 2. The two have no record in common: another relay answers, or the serving relay was begun anew. An operator has to
    decide.
 3. A task has found damage in the copy and has asked for a cut. Before the follower fetches the bytes again, it asks the
-   server whether the server's relay is also damaged at this place. If so, the server receives the bytes from the source
-   again.
+   server whether the server's relay is also damaged at this place. If so, the server asks the source for the bytes.
 """
 
 from __future__ import annotations

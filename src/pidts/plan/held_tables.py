@@ -2,8 +2,7 @@
 
 Tables that are held together have one place (`HeldTables`). A schema change may concern tables that are held at several
 places. Then all of them wait before the schema change until the last one has reached it, and are held together from
-then on. If only some of the tables that are held together have to wait for a schema change, the others advance without
-them.
+then on. If only some of the tables that are held together have to wait for a schema change, the others advance.
 """
 
 from __future__ import annotations

@@ -52,8 +52,7 @@ class Relevance:
     origin: str = ""
     """The other zone from which the rows came, if its changes are passed on; empty: the source's own zone.
 
-    `NOTES`: only the notes of the transaction are read. They are in a batch without rows, since later batches have to
-    find them.
+    `NOTES`: only the transaction's notes are read, in a batch without rows, since later batches have to find them.
     """
     is_returned: bool = False
     """Whether the rows came from the target's zone. Only removed rows return to it. No slice extends over them."""

@@ -4,8 +4,7 @@ The index may be intact and its events damaged. A damaged event is noticed when 
 This module then reads the same part once more, one entry at a time, so that everything before the damage can be kept.
 
 The search begins with the first entry of the segment that contains the task's place. So it also reads the entry after
-which the relay is cut. This entry must be intact, too: the replicator compares it with the source's log before it
-continues.
+which the relay is cut. This entry must be intact, too: the replicator first compares it with the source's log.
 """
 
 from __future__ import annotations

@@ -115,8 +115,7 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | None:
     """Returns the structures to store for `start`, the place at which the relay begins after the purge.
 
-    Returns None if there is nothing to store, or if the stored structures are damaged. After damage, the source is
-    asked again.
+    Returns None if there is nothing to store, or after damage to it. Then the source is asked again.
     """
     try:
         return structures_before_purge(relay, source_id, start)

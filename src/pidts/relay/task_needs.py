@@ -2,8 +2,7 @@
 
 Each task has a small file, its *recorded need*, in the relay's folder. It says up to which Lsn the task's target has
 the log. This Lsn is never after the target's checkpoint, so a purge need not ask the target. The recorded need of a
-stopped task stays until an operator removes it. If the place of a new task is not known yet, the task needs the whole
-relay.
+stopped task stays until an operator removes it. As long as a new task's place is not known, it needs the whole relay.
 
 A lock of all needs protects a new task from a purge. Without this lock, a purge could read the needs just before the
 new task records its first one. The new task would find all log that it needs, and then the purge would remove this log.

@@ -5,8 +5,7 @@ transaction in memory. `sync` makes it visible, always in this order: (a) the se
 the disk, (b) the index entries are written, (c) the index is flushed. Both files only grow at their end.
 
 Step (c) takes as long as (a), so it is left out for ordinary transactions. If a power loss has removed their entries,
-`open` computes them again from their events (`pidts.relay.segments.index_rebuild`). The index is flushed at once in
-five cases:
+`open` computes them again from their events (`pidts.relay.segments.index_rebuild`). Five cases flush the index at once:
 
 - one of the new entries is not ordinary;
 - the events have no checksums;

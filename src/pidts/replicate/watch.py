@@ -10,8 +10,7 @@ Two observations are suspicious:
    before the log's end is read.
 2. The log grows and nothing arrives. This is normal for a short time.
 
-Neither observation is a proof. So a second check is made on a new connection, and then the replicator compares the
-logs.
+Neither observation is a proof. So a second check is made on a new connection, and the replicator compares the logs.
 """
 
 from __future__ import annotations

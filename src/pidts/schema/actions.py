@@ -82,8 +82,7 @@ class SetDefault:
 class AddKey:
     """Adds a key. A key without a name gets a name by the servers' rule.
 
-    `supports_foreign_key`: the server creates the key for a foreign key, unless another key begins with the same
-    columns.
+    `supports_foreign_key`: the server creates the key for a foreign key, if no other key begins with its columns.
     """
 
     key: Key

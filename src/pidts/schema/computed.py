@@ -1,7 +1,6 @@
 """The expression of a generated column, as tokens of the statement that creates the column.
 
-Another session may read the quotes and backslashes of the statement's text differently. So names and texts are quoted
-again.
+Another session may read the statement's quotes and backslashes differently. So names and texts are quoted again.
 """
 
 from __future__ import annotations

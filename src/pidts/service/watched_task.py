@@ -94,8 +94,7 @@ class WatchedTask:
     def want_no_more(self, wish: Wish) -> None:
         """Records the wanted state, and asks the task to stop.
 
-        If the wanted state cannot be recorded (the disk is full), the task is asked to stop, and then the error is
-        raised.
+        If the wanted state cannot be recorded (the disk is full), the task is asked to stop, then the error is raised.
         """
         wanted = WantedState(wish, time.time())
         self.wanted = wanted

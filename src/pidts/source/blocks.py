@@ -107,8 +107,7 @@ class BlockReader(PacketReader):
     def _begin_packet(self, size: int, *, goes_on: bool) -> None:
         """Begins the next packet of a long event; `goes_on`: a further packet follows.
 
-        Raises if the packets have more or fewer bytes than the event's header says. Otherwise the event might never
-        end.
+        Raises if the packets do not have the size in the event's header. Otherwise the event might never end.
         """
         self._due -= size
         if self._due < 0 or (not goes_on and self._due):

@@ -168,8 +168,7 @@ class ServerInfo:
 def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
     """Returns a session that reads exact values: UTC, utf8mb4, no padding, autocommit.
 
-    `answer_within` is for short queries: if a statement has no answer within this number of seconds, the connection is
-    closed.
+    `answer_within` is for short queries: without an answer after so many seconds, the connection is closed.
     """
     with explained(config.where, login=True):
         connection: Session = Link(

@@ -325,8 +325,7 @@ def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -
 def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
     """Yields the keys in the server's own order.
 
-    The order is: primary key, unique keys without NULLs, other keys. Keys of one kind are in the order of their
-    declaration.
+    The order is: primary key, unique keys without NULLs, other keys; each kind in the order of declaration.
     """
     for name, parts in groupby(rows, key=lambda row: str(row["key_name"])):
         ordered = sorted(parts, key=lambda row: int(row["seq_in_index"]))

@@ -50,8 +50,7 @@ def launcher(folder: Path, *, own: bool = False) -> Path:
 def start() -> None:
     """Connects to Spark if Spark waits for a connection.
 
-    At the end, replaces this process with the Python interpreter, which runs what was requested: directly, or through
-    `resume`.
+    At the end, replaces this process with the Python interpreter, which runs the request directly or by `resume`.
     """
     arguments = sys.argv[1:]
     if arguments[:1] == ["-m"]:

@@ -30,8 +30,7 @@ _COLUMNS = "row_key, task, source, removed_at, noted_at"
 def _early_removal(table: TableName, key: str, task: str, source: str, removed: Any, noted: Any) -> EarlyRemoval:
     """Returns the early removal in a row of the record. Raises if somebody has changed one of the row's times.
 
-    If a changed time were too early, an INSERT would count as later than the removal, and the removed row would come
-    back.
+    If a changed time were too early, an INSERT would count as later, and the removed row would come back.
     """
     at, noted_at = int(removed), int(noted)
     with reading_record(

@@ -67,8 +67,7 @@ def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
     """Returns the advice after a unique index of the target alone has refused a row.
 
     `index` is a text with the name and the table of the index. `remedy` is the statement that removes the index.
-    `of_constraint` is the statement for an index that belongs to a constraint; empty if `remedy` removes such an index,
-    too.
+    `of_constraint` is the statement for an index that belongs to a constraint; empty if `remedy` removes it, too.
 
     The text does not say that no source table has the index: if tables are merged, each of them may have it.
     """

@@ -21,8 +21,7 @@ One round, for many keys at once:
      have been changed and changed back. Then several rounds in a row must find the same two rows. Take a row that
      switches between two values at random. In about one of four rounds, both readings of the source show the same row,
      and the target's row is different. In about one of eight rounds, these are also the same two rows as in the round
-     before. Eight such rounds in a row are required, so fewer than one of a million rows of this kind count as
-     different.
+     before. Eight such rounds in a row are required, so fewer than one of a million such rows count as different.
 
 Rows that change in each round are *unsettled*, and so are rows whose log cannot be waited for. They are listed and
 counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an

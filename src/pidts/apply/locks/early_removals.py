@@ -47,8 +47,7 @@ then looks for the row once more. Either the INSERT was committed before that, o
     deadlock or time-out at a checkpoint    the target ends one of the two transactions, which is repeated
 
 The record of a DELETE concerns INSERTs up to an hour later, by the clocks of the servers and of the task's machine.
-After this hour, the key may be used for a new row. A record is kept for seven days, so no task may lag by more than
-seven days.
+After this hour, the key may be used for a new row. A record is kept for seven days, the longest permitted lag.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ itself decides which values are equal. If the batch changes the other row, too, 
 source has given it another value; or its key is locked, and so are all keys that need its value
 (`pidts.apply.locks.unique_values`).
 
-A rival may come between the query and the write. Then the target refuses the write again, and the changes are prepared
-once more.
+A rival may come between the query and the write. Then the target refuses the write, and the changes are prepared again.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ class CopyThreads:
     """Carries out pieces in up to `copy_threads` threads, which begin at once.
 
     If a piece fails, or if `is_over` becomes true, each thread ends after its current piece. Nobody has to wait for the
-    threads: if a piece is loaded too late, the target refuses it, just as it refuses a Spark task that was wrongly
-    assumed dead.
+    threads: if a piece is loaded too late, the target refuses it, like one of a Spark task wrongly assumed dead.
     """
 
     def __init__(self, context: JobContext, pieces: Sequence[RequestedChunk], is_over: Callable[[], bool]) -> None:

@@ -2,8 +2,7 @@
 
 Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at the
 end. The function `scan` stops before any other event, and before a malformed event, and changes nothing. `LogWalker`
-and `TransactionScanner` then handle this event. They are the specification: the scan must find the same transactions as
-they do.
+and `TransactionScanner` then handle this event. They are the specification: the scan must find the same transactions.
 
 On request, the scan also reads the steps of XA transactions. Such a step is an event group that ends with XA_PREPARE,
 or an event group with only `XA COMMIT` or `XA ROLLBACK`.

@@ -2,8 +2,7 @@
 
 Rows are written to their final place in Arrow's layout. A side (all before images, or all after images) has a place for
 every row. An insert has no before image, and a delete no after image: such a place is set to NULL before the next image
-of this side is written. If there is no room for a row, the loop stops at the row's first byte, and reports how much
-room it needs.
+of this side is written. Without room for a row, the loop stops at its first byte, and reports the room that it needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A `RowDecoder` that leaves ordinary events to compiled code (`router.route`), and handles all others itself.
 
 `route` and the decoder both need the state of the open transaction: `route` as numbers, and the decoder as objects.
-Before the decoder handles an event, it takes over the state of `route`. Afterwards, `route` takes over the state of the
-decoder.
+Before the decoder handles an event, it takes over the state of `route`. Afterwards, `route` takes over the decoder's.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The function `route` reads ordinary transactions: they end with XID or COMMIT, and their tables and the column presences
 of their images are already known. `route` stops before any other event, and before a malformed event, and changes
-nothing. `LogWalker` and `RowDecoder` then read this event. They are the reference: `route` must return the same rows as
-they do.
+nothing. `LogWalker` and `RowDecoder` then read this event. They are the reference: `route` must return the same rows.
 """
 
 from __future__ import annotations

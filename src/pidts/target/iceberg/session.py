@@ -205,8 +205,7 @@ class IcebergSession(CatalogConnection):
     def _notes(self, table: OpenTable) -> dict[str, str]:
         """Returns the task's place for a snapshot's summary.
 
-        This is the place in the checkpoint that the transaction saves, or else the place in the previous snapshot's
-        summary.
+        This is the place in the checkpoint that the transaction saves, or else that in the previous snapshot's summary.
         """
         saved = self.meta.checkpoints.saved
         if saved is None:

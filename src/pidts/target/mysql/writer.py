@@ -22,8 +22,7 @@ that the condition can name its new value.
 
 Many rows are written to MariaDB as events of a log instead (`row_events`), if the server and the table allow it.
 
-With `NetChange.is_new`, new rows are inserted, and a row that already exists is an error. The caller then makes the
-change anew.
+With `NetChange.is_new`, new rows are inserted, and an existing row is an error. The caller makes the change anew.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ _INSERTED = 5000
 class PostgresConnection:
     """A connection, its settings and its transaction.
 
-    `PostgresSession` extends it to read and write rows. The session's meta tables and schema changes use the same
-    connection.
+    `PostgresSession` extends it to read and write rows. Its meta tables and schema changes use the same connection.
     """
 
     def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:

@@ -230,8 +230,7 @@ def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> s
     If the target has too few copies of some rows, the SQL returns the number of the first of these rows, and how many
     copies are wanted and found.
 
-    `gone` contains a line for each matching row, with its partition and its `ctid`, which is unique in a partition
-    only.
+    `gone` contains a line for each matching row, with its partition and its `ctid`, unique in a partition.
     """
     all_forms = list(forms.values())
     wanted = [_comparable(each, _stored(each, f"s.c{number}")) for number, each in enumerate(all_forms)]

@@ -2,8 +2,7 @@
 
 The source's catalog shows an account only the tables that it may read: a table without SELECT is invisible. So for
 tables that the task file names without a pattern, the check looks for SELECT among the account's grants. If an
-invisible table only fits a pattern, the check cannot know that it exists. With SHOW DATABASES, the check at least knows
-all schemas.
+invisible table only fits a pattern, the check cannot know that it exists. SHOW DATABASES at least shows all schemas.
 """
 
 from __future__ import annotations

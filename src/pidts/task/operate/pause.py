@@ -50,8 +50,7 @@ class Pause:
 class PauseFile:
     """The file in which a run stores its present pauses. It exists only while a source is paused.
 
-    The run also removes it at its begin: in a container, a run may have the process id of an earlier run that was
-    killed.
+    The run also removes it at its begin: in a container, it may have the process id of a killed earlier run.
     """
 
     def __init__(self, config: TaskConfig) -> None:

@@ -64,8 +64,7 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
 def sees_run(config: TaskConfig, target: TargetSession) -> bool | None:
     """Whether a run of the task is active with this source; None if this machine cannot tell.
 
-    Some targets do not show the runs of other machines. If this machine has run the task, probably no other machine
-    runs it.
+    Some targets do not show other machines' runs. If this machine has run the task, probably no other runs it.
     """
     source = config.source.source_id
     if running_process(config) or is_present(target, config.name, source):

@@ -289,8 +289,7 @@ def begun_here(
     """Returns which killed commands on all zones may be completed by a command that resolves only one task's locks.
 
     `zones` are the zones that all feed each other. If there are none, no killed command can be repeated, so any of them
-    may be completed here. `source` and `target` are the task's zones. With `sets`, the row gets values that no zone
-    has.
+    may be completed here. `source` and `target` are the task's zones. With `sets`, no zone has the row's new values.
     """
     winners = {} if sets else {ResolveWith.SOURCE: source, ResolveWith.KEEP: target}
     return UnfinishedResolves(winners.get(take, "") if zones else "", zones)

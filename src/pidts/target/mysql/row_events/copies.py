@@ -153,8 +153,7 @@ class CopyEvents:
     def _found(self, kind: EventType, times: Numbers, images: _Images) -> int:
         """Executes events whose rows the server has to find; `times` contains the number of copies of each row.
 
-        Returns how many rows the events contain. The method ends early if the server reads many rows to find one, or
-        takes long.
+        Returns how many rows the events contain: fewer if the server reads many rows to find one, or takes long.
         """
         done = 0
         if not len(times):

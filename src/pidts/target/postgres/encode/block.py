@@ -1,7 +1,6 @@
 """Makes rows in the format of COPY BINARY: a count of fields, then each field after its length.
 
-Compiled code makes the rows, see `block_kernel`. `PIDTS_KERNEL=python` chooses `plain`, which is slower and has the
-same result.
+Compiled code makes the rows, see `block_kernel`. `PIDTS_KERNEL=python` chooses the slower, equal `plain`.
 """
 
 from __future__ import annotations
