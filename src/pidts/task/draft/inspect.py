@@ -46,7 +46,7 @@ class FirstLook:
     tables: tuple[SeenTable, ...]
     findings: tuple[Finding, ...]
     """The findings of the source's checks, without findings about tables that are left out."""
-    has_gtids: bool
+    has_gtids: bool = False
     """Whether every transaction of the source has a GTID."""
     refuses_unreal: bool = False
     """Whether the source refuses zero and partial dates, and has no such dates."""
