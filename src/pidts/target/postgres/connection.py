@@ -75,7 +75,13 @@ class PostgresConnection:
                 todo="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
             )
         with mapped():
-            self.pipeline.grant = _missing_grant(connection, connection.execute("; ".join((*_SETTINGS, _STATE))))
+            cursor = connection.execute("; ".join((*_SETTINGS, _STATE)))
+            while cursor.nextset():
+                pass
+            is_off, role = cursor.fetchall()[0]
+        self.pipeline.acts = not is_off
+        if not is_off and connection.info.server_version >= _GRANTABLE:
+            self.pipeline.grant = f"GRANT SET ON PARAMETER session_replication_role TO {identifier(str(role))}"
 
     @property
     def trips(self) -> int:
@@ -157,16 +163,3 @@ class PostgresConnection:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Executes a statement and returns only the rows."""
         return self.run(sql, values)[0]
-
-
-def _missing_grant(connection: psycopg.Connection, cursor: psycopg.Cursor[Any]) -> str:
-    """Returns the statement that lets this role switch off triggers; empty if they are off, or if no grant allows it.
-
-    `cursor` contains the results of several statements; the last statement is `_STATE`.
-    """
-    while cursor.nextset():
-        pass
-    is_off, role = cursor.fetchall()[0]
-    if is_off or connection.info.server_version < _GRANTABLE:
-        return ""
-    return f"GRANT SET ON PARAMETER session_replication_role TO {identifier(str(role))}"

@@ -127,6 +127,8 @@ class StatementPipeline:
         self._queued: list[_Statement] = []
         self._bytes = 0
         self._broken = False
+        self.acts = False
+        """Whether triggers and foreign keys are active in this session."""
         self.grant = ""
         """The statement that lets this role switch off triggers and foreign keys; empty if they are off."""
         self.trips = 0

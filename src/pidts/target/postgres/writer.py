@@ -65,6 +65,13 @@ _IS_PLAIN = (
 without inheriting tables, rules and policies, and without triggers that fire in this role.
 """
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
+_DEMAND_NO_ACTIONS = (
+    "SELECT 1 / (NOT EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid = "
+    "%s::pg_catalog.regclass AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))))::integer"
+)
+"""Fails if a foreign key changes rows of other tables together with the rows of a table. It is sent after the table was
+written, since no foreign key can then be added to the table until the transaction ends.
+"""
 
 
 @dataclass(slots=True)
@@ -113,6 +120,8 @@ class Writer:
         new, rows = change.parted()
         self._each(plan, plan.add, plan.written, new)
         self._each(plan, plan.insert, plan.written, self._update(plan, change, rows))
+        if self._pipeline.acts:
+            self._demand_no_actions(plan.table)
 
     def can_expect(self, table: Table) -> bool:
         """Whether `write` can compare the table's rows with the expected rows."""
@@ -146,6 +155,15 @@ class Writer:
             raise unfit(table.name, problems)
         self._known[table.name] = made = statements(table, shape)
         return made
+
+    def _demand_no_actions(self, table: Table) -> None:
+        """Halts the table if somebody has added a foreign key that changes other rows since the structure was read."""
+
+        def explain(_: StatementRefused) -> PidtsError:
+            self._known.pop(table.name, None)  # the next attempt reads the catalog, and names the foreign key
+            return unfit(table.name, ["a foreign key with CASCADE, SET NULL or SET DEFAULT now refers to it"])
+
+        self._pipeline.later(_DEMAND_NO_ACTIONS, (qualified(table.name),), table=str(table.name), explain=explain)
 
     def _write_expecting(self, plan: Statements, change: NetChange, expected: ExpectedRows) -> None:
         """Removes and changes rows that are as expected, and adds new rows whose keys do not exist."""

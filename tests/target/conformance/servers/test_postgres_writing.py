@@ -331,6 +331,30 @@ def test_the_advice_lets_the_account_switch_triggers_off(
     assert content(session, structure) == [(1, 1), (2, 5)]
 
 
+@pytest.mark.parametrize("action", ["ON DELETE CASCADE", "ON UPDATE SET NULL"])
+def test_a_foreign_key_that_was_added_during_a_run_changes_no_rows(
+    session: PostgresSession, limited: PostgresSession, name: TableName, action: str
+) -> None:
+    """The account cannot switch foreign keys off. With the key's action, the target would lose rows silently."""
+    structure = create(session, table(name, {"id": INT, "v": INT}))
+    role, children = f"limited_{name.name[-6:]}", f'"{name.schema}"."{name.name}_children"'
+    session.execute(f'GRANT USAGE ON SCHEMA "{name.schema}" TO {role}')
+    session.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(name)} TO {role}")
+    session.execute(f"CREATE TABLE {children} (parent integer)")
+    write(limited, change(structure, upserts=[(1, 1)]))
+    session.execute(f"INSERT INTO {children} VALUES (1)")
+    session.execute(f"ALTER TABLE {children} ADD FOREIGN KEY (parent) REFERENCES {quoted(name)} {action}")
+    for says in ("a foreign key with CASCADE", "GRANT SET ON PARAMETER session_replication_role"):
+        with pytest.raises(Halted, match=says) as refused:
+            write(limited, change(structure, deletes=[(1,)] if "DELETE" in action else [], upserts=[(2, 2)]))
+        assert refused.value.code == "target-shape"
+        limited.rollback()
+    assert session.rows(f"SELECT parent FROM {children}") == [(1,)]
+    session.execute(f"DROP TABLE {children}")
+    write(limited, change(structure, deletes=[(1,)]))
+    assert content(session, structure) == []
+
+
 def test_a_unique_key_that_would_not_be_checked_is_reported(session: PostgresSession, name: TableName) -> None:
     structure = create(session, table(name, {"id": INT, "v": INT}))
     session.execute(f"ALTER TABLE {quoted(name)} ADD CONSTRAINT later UNIQUE (v) DEFERRABLE")
