@@ -7,17 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from pidts.cli.app import run_command
 from pidts.cli.server_urls import source_address, target_address
-from pidts.model import ConfigError, TableName
+from pidts.model import ConfigError, PrecheckFailed, TableName
+from pidts.model.errors import AccessNotGranted, LoginRefused
 from pidts.rules import AllowList
 from pidts.sandbox import Server, start_mariadb
 from pidts.source import SourceConfig
 from pidts.source.finding import Finding
 from pidts.source.structures import TableSize
 from pidts.target import PostgresTarget
+from pidts.target.mysql import errors as mysql_errors
 from pidts.task.config.task_file import load_task
 from pidts.task.draft.inspect import FirstLook, SeenTable, look_at
 from pidts.task.draft.task_file import Draft, Login, pattern, source_id_of, task_name_of
@@ -32,8 +35,8 @@ def seen(schema: str, name: str, **more: Any) -> SeenTable:
 def drafted(tmp_path: Path, *tables: SeenTable, findings: tuple[Finding, ...] = (), **more: Any) -> tuple[str, Any]:
     source = Login("db.example", 3306, "repl", "SOURCE_PASSWORD")
     target = Login("::1", 5432, "app", "PGPASSWORD", type="postgresql", database="on")
-    seen_by = {name: more.pop(name) for name in ("has_gtids", "sees_all_schemas") if name in more}
-    look = FirstLook("mariadb 11", tables, findings, **seen_by)
+    has_gtids, sees_all_schemas = more.pop("has_gtids", False), more.pop("sees_all_schemas", True)
+    look = FirstLook("mariadb 11", tables, findings, has_gtids=has_gtids, sees_all_schemas=sees_all_schemas)
     draft = Draft("shop", "db.example-3306", source, target, look, **more)
     path = tmp_path / "shop.yaml"
     path.write_text(draft.text("shop.yaml"), "utf-8")
@@ -354,3 +357,36 @@ def test_a_refused_login_says_which_variable_has_the_password_of_this_server(
         assert "task file" not in said
     finally:
         run_sql(mariadb, "DROP USER init_source@'%'")
+
+
+def test_the_advice_after_a_login_fits_the_cause(
+    mariadb: Server,
+    postgres: Server,
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A password that is right but cannot be used is no wrong password, nor is a database without a privilege."""
+    name = "init_closed"
+    run_sql(postgres, f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+    run_sql(postgres, f"CREATE DATABASE {name}")
+    try:
+        run_sql(postgres, f"REVOKE CONNECT ON DATABASE {name} FROM PUBLIC")
+        monkeypatch.setenv("SOURCE_PASSWORD", mariadb.password)
+        monkeypatch.setenv("TARGET_PASSWORD", "x")
+        source = f"mysql://{mariadb.user}@{mariadb.host}:{mariadb.port}/"
+        target = f"postgresql://{name}@{postgres.host}:{postgres.port}/{name}"
+        assert run_command(["init", source, target, "-o", "-"]) == 3
+        said = capsys.readouterr().err
+        assert "[target-denied]" in said
+        assert f"let {name} log in from this machine, and give it access to the database" in said
+        assert "TARGET_PASSWORD" not in said, "the password is right"
+        assert "TASK" not in said
+    finally:
+        run_sql(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+        run_sql(postgres, f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize(("number", "kind"), [(1045, LoginRefused), (1130, AccessNotGranted), (2059, PrecheckFailed)])
+def test_the_kind_of_a_refused_login_is_a_value(number: int, kind: type[PrecheckFailed]) -> None:
+    assert type(mysql_errors.translate_connect(pymysql.err.OperationalError(number, "no"), "h:1")) is kind

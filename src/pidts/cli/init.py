@@ -14,7 +14,7 @@ from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, PrecheckFailed, Where
 from pidts.model.advice import with_task
-from pidts.model.errors import DatabaseMissing, plural
+from pidts.model.errors import AccessNotGranted, DatabaseMissing, LoginRefused, plural
 
 if TYPE_CHECKING:
     from pidts.cli.server_urls import Address
@@ -94,13 +94,18 @@ def init(
 def _with_advice(error: PrecheckFailed, source: Address, target: Address) -> PrecheckFailed:
     """Returns the error with advice that needs no task file, as none exists yet."""
     own = _REFUSED_LOGINS.get(error.code)
-    if own is None or not ("password" in error.todo or "target-database" in error.todo or "TASK" in error.todo):
+    if own is None or not isinstance(error, DatabaseMissing | LoginRefused | AccessNotGranted):
         return error
     one = source if own == _SOURCE_PASSWORD else target
     given = f"the password in {one.variable}" if os.environ.get(one.variable) == one.password else "the URL's password"
     used = given if one.password else "no password"
     if isinstance(error, DatabaseMissing):
         todo = "Create the database, or correct its name in TARGET_URL"
+    elif isinstance(error, AccessNotGranted):
+        todo = (
+            f"As an administrator of the server at {one.host}:{one.port}, let {one.user} log in from this machine, and "
+            "give it access to the database: docs/start/quick-start.md has the statements"
+        )
     else:
         todo = (
             f"The login at {one.host}:{one.port} used {used}. Give the password of this server in the variable {own}, "

@@ -177,6 +177,14 @@ class DatabaseMissing(PrecheckFailed):
     """A server has no database of the given name. Every account gets the same answer."""
 
 
+class LoginRefused(PrecheckFailed):
+    """A server refuses the user or the password."""
+
+
+class AccessNotGranted(PrecheckFailed):
+    """A server knows the account, but the account has no access from here, or not to the database."""
+
+
 class ServerDown(PrecheckFailed):
     """A server does not answer. A supervisor tries again, since the server may come back without help."""
 

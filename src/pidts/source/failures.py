@@ -9,7 +9,7 @@ import pymysql
 
 from pidts.login import not_offered, number_and_text, out_of_order, refused, seen_host, without_password
 from pidts.model import PidtsError, PrecheckFailed, StructureChanged, Where
-from pidts.model.errors import Transient
+from pidts.model.errors import LoginRefused, Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
 LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
@@ -68,9 +68,10 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
                 "mysql_native_password or ed25519 (MariaDB)"
             )
         todo = without_password(text) or todo
-        return PrecheckFailed(
-            "access-denied", f"the source refuses the login: {text} (error {number})", where=where, todo=todo
-        )
+        what = f"the source refuses the login: {text} (error {number})"
+        if number in PLAIN_REFUSED or number in UNKNOWN_PLUGIN:
+            return PrecheckFailed("access-denied", what, where=where, todo=todo)
+        return LoginRefused("access-denied", what, where=where, todo=todo)
     if number in BINLOG_OFF:
         todo = "Set log_bin in the server's configuration and restart it"
         return PrecheckFailed("binlog-off", "the source writes no binary log", where=where, todo=todo)

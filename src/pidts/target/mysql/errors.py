@@ -11,7 +11,7 @@ import pymysql
 from pidts.login import not_offered, number_and_text, refused, seen_host, without_password
 from pidts.model import TRANSACTION_TOO_LARGE, DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC
-from pidts.model.errors import NOWHERE
+from pidts.model.errors import NOWHERE, AccessNotGranted, LoginRefused
 from pidts.schema import quote
 from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
@@ -317,7 +317,11 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
         what, todo = f"target {place}: {text} (error {number})", _login_todo(number, text, place)
         if number == _NO_SUCH_DATABASE:
             return DatabaseMissing("target-denied", what, todo=todo)
-        return PrecheckFailed("target-denied", what, todo=todo)
+        if number in _PLAIN_REFUSED or number in _OTHER_PLUGIN:
+            return PrecheckFailed("target-denied", what, todo=todo)
+        if number == _HOST_REFUSED or number in _NOT_GRANTED:
+            return AccessNotGranted("target-denied", what, todo=todo)
+        return LoginRefused("target-denied", what, todo=todo)
     if number in _NO_CONNECTION or number == _OVER_LIMIT:
         return _without_connection(f"target {place}", number, text)
     return Transient("target-unreachable", f"target {place}: {text}", todo=UNREACHABLE_TODO)

@@ -11,7 +11,7 @@ import psycopg
 from pidts.login import not_offered, not_trusted, other_host, without_password
 from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
 from pidts.model.advice import COMPARE_TODO
-from pidts.model.errors import sentence
+from pidts.model.errors import AccessNotGranted, LoginRefused, sentence
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.refusals import (
@@ -36,6 +36,7 @@ _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _DISK_FULL = "53100"
 _NO_CONNECTION = "53300"
 _NOT_PERMITTED = "42501"
+_NO_ENTRY = "no pg_hba.conf entry"
 _NO_LOGIN, _NO_SUCH_DATABASE = "28", "3D000"
 """The class of SQLSTATEs of a refused account or password, and the SQLSTATE of a missing database."""
 _DENIED_STATES = frozenset({_NO_SUCH_DATABASE, _NOT_PERMITTED})
@@ -214,7 +215,11 @@ def translate_connect(error: psycopg.Error, place: str, ask: Callable[[], str] =
         denied, todo = f"PostgreSQL at {place}: {what}", _login_todo(what, place, state)
         if _lacks_database(what, state):
             return DatabaseMissing("target-denied", denied, todo=todo)
-        return PrecheckFailed("target-denied", denied, todo=todo)
+        if _NO_ENTRY in what:
+            return PrecheckFailed("target-denied", denied, todo=todo)
+        if _lacks_access(what, state):
+            return AccessNotGranted("target-denied", denied, todo=todo)
+        return LoginRefused("target-denied", denied, todo=todo)
     if has_none_free or state == _NO_CONNECTION:
         what = f"PostgreSQL at {place} has no free connection: {what}"
         return Transient(NO_CONNECTION, what, todo=NO_CONNECTION_TODO)
@@ -225,13 +230,17 @@ def _lacks_database(what: str, state: str) -> bool:
     return state == _NO_SUCH_DATABASE or _NO_DATABASE.search(what) is not None
 
 
+def _lacks_access(what: str, state: str) -> bool:
+    return state == _NOT_PERMITTED or "permission denied for database" in what
+
+
 def _login_todo(what: str, place: str, state: str) -> str:
     grants = grants_command("postgresql", place)
     if _lacks_database(what, state):
         return "On the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
-    if "no pg_hba.conf entry" in what:
+    if _NO_ENTRY in what:
         return "On the target, let this machine's address in (pg_hba.conf), then: SELECT pg_reload_conf()"
-    if state == _NOT_PERMITTED or "permission denied for database" in what:
+    if _lacks_access(what, state):
         return f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
     return without_password(what) or account_todo(f"`{grants}` prints CREATE ROLE and GRANT")
 
