@@ -157,9 +157,16 @@ def test_a_relay_that_another_task_has_filled_from_the_new_log_is_refused(
         assert json.loads(run.log.read_text().splitlines()[-1])["error"]["code"] == "source-went-back"
         assert [value for _, value in rows(target)] == ["old"] * 2
         assert refusals(task) == ["source-went-back"]
+        # The new log's Lsns are not new to the task, and the other task needs the relay.
+        run = task.start("--until-synced", "--json", "--resync")
+        assert run.process.wait(120) == 5, task.logs()
+        assert json.loads(run.log.read_text().splitlines()[-1])["error"]["code"] == "relay-still-needed"
+        task.path.write_text(task.path.read_text().replace("relay: relay", "relay: own"))
         run = task.start("--until-synced", "--resync")
         assert run.process.wait(120) == 0, task.logs()
         assert rows(target) == rows(session)
+        run = filling.start("--until-synced")
+        assert run.process.wait(120) == 0, filling.logs()
         add("last")
         run = task.start("--until-synced")
         assert run.process.wait(120) == 0, task.logs()
