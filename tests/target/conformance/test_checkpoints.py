@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -57,6 +58,7 @@ def test_a_claim_after_the_checkpoints_were_deleted_fences_the_earlier_run(
     first = claim(target, task, 2, replace(checkpoint(100), epoch=epoch_before_first()))
     server = request.getfixturevalue(kind)
     run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task}'")
+    time.sleep(0.01)  # epochs are hundredths of a second; no program begins a task so soon after another run of it
     again = claim(target, task, 2, replace(checkpoint(100), epoch=epoch_before_first(), copy='{"done": ["t"]}'))
     assert again[0].epoch > first[0].epoch
     with Committer(target, task, "s", first[0].epoch) as earlier, pytest.raises(Fenced):
