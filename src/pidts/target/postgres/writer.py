@@ -65,9 +65,14 @@ _IS_PLAIN = (
 without inheriting tables, rules and policies, and without triggers that fire in this role.
 """
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
+_ACTIONS = ", ".join(
+    f"'pg_catalog.\"RI_FKey_{action}_{event}\"'::pg_catalog.regproc"
+    for action in ("cascade", "setnull", "setdefault")
+    for event in ("del", "upd")
+)
 _DEMAND_NO_ACTIONS = (
-    "SELECT 1 / (NOT EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid = "
-    "%s::pg_catalog.regclass AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))))::integer"
+    "SELECT 1 / (NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %s::pg_catalog.regclass "
+    f"AND tgfoid IN ({_ACTIONS})))::integer"
 )
 """Fails if a foreign key changes rows of other tables together with the rows of a table. It is sent after the table was
 written, since no foreign key can then be added to the table until the transaction ends.
