@@ -2,6 +2,8 @@
 
 After a run, this step would take half a second of processor time. In a forked process, it would also write to all
 memory that the process shares with others, so the kernel would copy that memory first.
+
+Nothing flushes a file that is still open, apart from stdout and stderr: code that writes a file also closes it.
 """
 
 from __future__ import annotations

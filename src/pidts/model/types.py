@@ -74,7 +74,7 @@ IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 """The types that only MariaDB has."""
 UNKNOWN_CHARSET = "unknown"
 """Stands for the charset of a text column that inherits it from a database with an unknown charset."""
-_INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
+_ARROW_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
 _TEXTUAL = frozenset({Kind.CHAR, Kind.VARCHAR, *TEXTS, *LABELED})
 _BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, *BLOBS, Kind.GEOMETRY, Kind.VECTOR})
 _FIXED_ARROW: dict[Kind, pa.DataType] = {
@@ -133,7 +133,7 @@ class ColumnType:
     @property
     def is_integer(self) -> bool:
         """Whether this is one of the five integer types."""
-        return self.kind in _INT_BITS
+        return self.kind in _ARROW_BITS
 
     @property
     def may_have_zeros(self) -> bool:
@@ -147,8 +147,8 @@ class ColumnType:
 
         Zero and partial dates are reserved values of the same type, see `pidts.model.calendar`.
         """
-        if self.kind in _INT_BITS:
-            bits = _INT_BITS[self.kind]
+        if self.kind in _ARROW_BITS:
+            bits = _ARROW_BITS[self.kind]
             return pa.type_for_alias(f"uint{bits}" if self.unsigned else f"int{bits}")
         if self.kind is Kind.DECIMAL:
             precision, scale = self.precision or 10, self.scale or 0

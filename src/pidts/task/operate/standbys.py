@@ -18,6 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from pidts.model import ConfigError, GtidSet, Halted, PidtsError, Where, parse_gtid_set
+from pidts.model.errors import sentence
 from pidts.model.gtid import MariaDbGtid, MariaDbGtidSet, MySqlGtidSet
 from pidts.relay import RelayReader
 from pidts.replicate import Looked, demand_standby, first_unreceived
@@ -192,7 +193,7 @@ def find_standby(
                 demand_standby(server, config.relay)
                 reason = _misfit_of_barred(bar)
         except PidtsError as error:
-            reason = f"{error.what}. {error.todo}" if error.todo else error.what
+            reason = f"{sentence(error.what)} {error.todo}" if error.todo else error.what
         if not reason:
             return server, refusals
         refusals.append(f"{address_of(server)}: {reason}")
