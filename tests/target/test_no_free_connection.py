@@ -14,7 +14,8 @@ import pytest
 from tests.conftest import RunSql
 
 from pidts.apply import Target
-from pidts.model import DatabaseMissing, PidtsError, PrecheckFailed, Transient
+from pidts.model import DatabaseMissing, PidtsError, Transient
+from pidts.model.errors import AccessNotGranted, LoginRefused
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
 from pidts.target.mysql.errors import translate, translate_connect
@@ -122,10 +123,10 @@ class TranslatingServer:
     ("state", "kind", "code", "advice"),
     [
         ("53300", Transient, CODE, "max_connections"),
-        ("28P01", PrecheckFailed, "target-denied", "correct user and password"),
-        ("28000", PrecheckFailed, "target-denied", "correct user and password"),
+        ("28P01", LoginRefused, "target-denied", "correct user and password"),
+        ("28000", LoginRefused, "target-denied", "correct user and password"),
         ("3D000", DatabaseMissing, "target-denied", "CREATE DATABASE"),
-        ("42501", PrecheckFailed, "target-denied", "pidts grants"),
+        ("42501", AccessNotGranted, "target-denied", "pidts grants"),
         ("57P03", Transient, "target-unreachable", "running"),
     ],
 )
