@@ -39,6 +39,10 @@ _RELAY_SECONDS = 60.0
 _CONNECT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 """The interval at which the replicator's status is read."""
+_ONE_SERVER = (
+    "Do nothing if the source was replaced just now: the start is tried again. If the error stays, use an address that "
+    "always leads to the same server (docs/operate/source-changed.md)"
+)
 
 
 class StartStopped(Exception):
@@ -128,7 +132,7 @@ class StructureReader:
             if time.monotonic() > deadline:
                 there = origin.server if origin is not None else "no server yet"
                 what = f"{own} answers at the source's address, but the relay receives the log of {there}"
-                raise Transient("source-moved", what, where=self.config.source.server.where)
+                raise Transient("source-moved", what, where=self.config.source.server.where, todo=_ONE_SERVER)
 
     def wait(self, relay: RelayReader, end: LogPoint) -> None:
         """Waits until the relay has the log up to `end`. Raises if it continues with another server's log before."""
@@ -136,7 +140,7 @@ class StructureReader:
         received = relay.received
         if received is None or received.change_no != end.lsn.change_no:
             what = f"another server has become the source while the log was received up to {end.position}"
-            raise Transient("source-moved", what, where=self.config.source.server.where)
+            raise Transient("source-moved", what, where=self.config.source.server.where, todo=_ONE_SERVER)
 
     def read(
         self,
