@@ -101,13 +101,20 @@ class _ExecutedTransactions:
         return str(before.union(MySqlGtidSet.of(self._intervals)))
 
 
-def log_events(config: SourceConfig, start: Position, server_id: int | None) -> Iterator[bytes]:
-    """Yields the raw events from a place up to the current end of the log."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
+def log_events(
+    config: SourceConfig, start: Position, server_id: int | None, *, patience: float = _ANSWER_SECONDS
+) -> Iterator[bytes]:
+    """Yields the raw events from a place up to the current end of the log.
+
+    Raises if no event arrives for `patience` seconds, and no part of a large one either.
+    """
+    deadline = time.monotonic() + patience
     with BinlogStream(config, start, server_id=server_id, non_blocking=True) as stream:
         while not stream.ended:
             burst = stream.read_burst()
-            if not burst and time.monotonic() > deadline:
+            if burst or not stream.whole_at:
+                deadline = time.monotonic() + patience
+            elif time.monotonic() > deadline:
                 raise Transient(
                     "source-silent", f"the source does not send its log from {start} on", where=config.where
                 )

@@ -22,6 +22,7 @@ The limit is high for sources that are replicas themselves. There, a transaction
 it counts as logged, and not yet visible, for as long as it runs.
 """
 
+NOT_SETTLED = "source-not-settled"
 _EXACT_TRIES = 20
 _EXACT_SECONDS = 1.0
 
@@ -72,25 +73,26 @@ def binary_logs(connection: Session) -> list[tuple[str, int]]:
     return [(str(row["log_name"]), int(row["file_size"])) for row in named(connection, "SHOW BINARY LOGS")]
 
 
-def settled(connection: Session, server: ServerInfo) -> Position:
+def settled(connection: Session, server: ServerInfo, *, within: float = _SETTLE_SECONDS) -> Position:
     """Returns a position; the next statement of the session sees all changes before it.
 
-    The position is the end of the log when the call begins, or later.
+    The position is the end of the log when the call begins, or later. Raises a Transient with the code `NOT_SETTLED`
+    if the changes are not visible within the given seconds.
 
     On MariaDB the function opens a read transaction whose snapshot is exactly at the position; the caller has to end
     it. MySQL without GTIDs does not show which changes are visible. There, a reader has to wait for row locks, see
     `needs_row_locks`.
     """
     place, _ = _status(connection)
-    deadline = time.monotonic() + _SETTLE_SECONDS
+    deadline = time.monotonic() + within
     if server.is_mariadb:
         while (snapshot := _snapshot(connection)) < (place.log_index, place.offset):
             query(connection, "ROLLBACK")
             if not _wait(deadline):
-                raise _unsettled(connection)
+                raise _unsettled(connection, within)
         return Position.of(place.base, *snapshot)
     if server.gtid_mode and not _await_owned(connection, deadline):
-        raise _unsettled(connection)
+        raise _unsettled(connection, within)
     return place
 
 
@@ -175,6 +177,6 @@ def _wait(deadline: float) -> bool:
     return time.monotonic() < deadline
 
 
-def _unsettled(connection: Session) -> Transient:
-    what = f"a transaction in the log has not become visible in the tables for {_SETTLE_SECONDS:.0f} seconds"
-    return Transient("source-not-settled", what, where=where_of(connection))
+def _unsettled(connection: Session, seconds: float) -> Transient:
+    what = f"a transaction in the log has not become visible in the tables for {seconds:.0f} seconds"
+    return Transient(NOT_SETTLED, what, where=where_of(connection))

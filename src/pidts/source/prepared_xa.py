@@ -4,28 +4,37 @@ A server writes the rows of such a transaction to its log when the transaction i
 log, has no rows. A relay that begins between the two would lack the rows. So a relay begins before the first
 transaction that is prepared and not committed. The order of events:
 
-1. The end of the log is read, then the names of the prepared transactions.
-2. The relay begins at that end, or before the first of these transactions.
-3. The end of the log is read again: the task begins there, or later.
+1. The end of the log is read.
+2. A transaction is in the log before the server lists it as prepared; with semi-synchronous replication, the time
+   between the two can be seconds. So the start waits until all transactions in the log have ended their statement.
+3. The names of the prepared transactions are read.
+4. The relay begins at the end of step 1, or before the first of these transactions.
+5. The end of the log is read again: the task begins there, or later.
 
-A transaction that is undecided at the task's place was prepared when step 1 read the names, or after that. In both
-cases, the relay has its rows. If it was decided between steps 1 and 3, the task begins after its COMMIT.
+A transaction that is undecided at the task's place was listed by step 3, or was logged after step 1. In both cases, the
+relay has its rows. If it was decided before step 5, the task begins after its COMMIT. MySQL without GTIDs does not show
+what step 2 waits for: there, a transaction that is being prepared during the start may be missed.
+
+The search never ends a start. If it fails, the transactions are not found, as if the source had purged their log.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterable
 
 import structlog
 
-from pidts.binlog import EventType, LogWalker
+from pidts.binlog import Event, EventType, LogWalker
+from pidts.binlog.compressed import payload_events
 from pidts.binlog.xa import XaPrepare, xid_text
 from pidts.model import PidtsError, Position, Transient
 from pidts.model.errors import listed
 from pidts.source.connection import ServerInfo, Session, SourceConfig, query, server_info
 from pidts.source.log_proof import TRANSACTIONS, log_events
-from pidts.source.position import binary_logs
+from pidts.source.position import NOT_SETTLED, binary_logs, settled
 from pidts.source.replica import replica_id
 
 _log = structlog.get_logger(__name__)
@@ -33,9 +42,13 @@ _log = structlog.get_logger(__name__)
 _LOGS_PREPARED = {"mysql": (5, 7, 7), "mariadb": (10, 5, 0)}
 """The first versions that log an XA transaction when it is prepared."""
 _FILE_HEAD, _KIND_AT = 4, 4
-_READ = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.XA_PREPARE, *TRANSACTIONS})
+_ENDS = frozenset({EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD})
+"""The events that may show that a transaction is prepared. MySQL can compress a whole transaction into one event."""
+_READ = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, *_ENDS, *TRANSACTIONS})
 _MOST_BYTES = 1 << 30
 """The largest number of bytes of the log that are searched."""
+_VISIBLE_SECONDS = 30.0
+"""The time within which the transactions in the log have to end their statement."""
 
 
 def prepared_xids(connection: Session) -> frozenset[str]:
@@ -70,57 +83,111 @@ def recover_statement(server: ServerInfo) -> str:
     return "XA RECOVER" if server.is_mariadb or server.number < (5, 7, 5) else "XA RECOVER CONVERT XID"
 
 
-def begin_with_prepared(config: SourceConfig, connection: Session, place: Position) -> Position:
-    """Returns the place at which a relay begins that has all rows of a task which begins at `place` or later."""
+def begin_with_prepared(config: SourceConfig, connection: Session, place: Position, stop: threading.Event) -> Position:
+    """Returns the place at which a relay begins that has all rows of a task which begins at `place` or later.
+
+    If `stop` is set meanwhile, it returns early.
+    """
+    server = server_info(connection)
+    if server.number < _LOGS_PREPARED[server.product]:
+        return place
+    if not _await_visible(connection, server, stop) and not stop.is_set():
+        _log.warning(
+            "the source's log has transactions that have not ended for a long time",
+            source=config.source_id,
+            todo="If one of them prepares an XA transaction, the task halts when it is committed (xa-not-received)",
+        )
     if not (xids := prepared_xids(connection)):
         return place
-    begin, missing = begin_of_prepared(config, connection, xids)
-    if missing:
+    _log.info("the log is searched for the rows of prepared XA transactions", source=config.source_id, upto=str(place))
+    begin, missing = begin_of_prepared(config, connection, xids, place, stop)
+    if missing and not stop.is_set():
         _log.warning(
-            "XA transactions are prepared, and their rows were not found in the source's log",
+            "XA transactions are prepared, and their rows were not found in the source's log before the relay begins",
             source=config.source_id,
+            position=str(place),
             xids=listed(sorted(missing)),
-            todo="Commit them or roll them back. If one is committed after the task has begun, the task halts "
-            "(xa-not-received)",
+            todo="If they were prepared before this position, commit them or roll them back. If one of those is "
+            "committed after the task has begun, the task halts (xa-not-received)",
         )
-    if begin is None or (begin.log_index, begin.offset) >= (place.log_index, place.offset):
+    if begin is None:
         return place
     _log.info("the relay begins before prepared XA transactions", source=config.source_id, position=str(begin))
     return begin
 
 
 def begin_of_prepared(
-    config: SourceConfig, connection: Session, xids: Iterable[str], *, most_bytes: int = _MOST_BYTES
+    config: SourceConfig,
+    connection: Session,
+    xids: Iterable[str],
+    upto: Position,
+    stop: threading.Event,
+    *,
+    most_bytes: int = _MOST_BYTES,
 ) -> tuple[Position | None, frozenset[str]]:
     """Returns the place before the first of these transactions' events, and the transactions that were not found.
 
-    The newest log files are read first, `most_bytes` at most. The place is None if no transaction was found.
+    The log before `upto` is read, the newest file first, `most_bytes` at most. The place is None if no transaction was
+    found.
     """
     left, begin, read = set(xids), None, 0
-    server_id = replica_id(connection, f"{config.source_id} prepared {os.getpid()}", server_info(connection))
-    for name, size in reversed(binary_logs(connection)):
-        read += size
-        if not left or read > most_bytes:
-            break
-        found = _prepared_in(config, name, server_id)
-        if those := left & found.keys():
-            begin = min((found[xid] for xid in those), key=lambda place: place.offset)
-            left -= those
+    try:
+        server_id = replica_id(connection, f"{config.source_id} prepared {os.getpid()}", server_info(connection))
+        for name, size in reversed(binary_logs(connection)):
+            file = Position(name, _FILE_HEAD)
+            if file.log_index > upto.log_index:
+                continue
+            end = upto.offset if file.log_index == upto.log_index else size
+            read += end
+            if not left or read > most_bytes or stop.is_set():
+                break
+            found = _prepared_in(config, file, end, server_id, stop)
+            if those := left & found.keys():
+                begin = min((found[xid] for xid in those), key=lambda place: place.offset)
+                left -= those
+    except PidtsError as error:
+        _log.warning("the search for prepared XA transactions failed", source=config.source_id, cause=str(error))
     return begin, frozenset(left)
 
 
-def _prepared_in(config: SourceConfig, name: str, server_id: int | None) -> dict[str, Position]:
-    """Returns where the events of each XA transaction begin that is prepared in this log file, by its name."""
+def _await_visible(connection: Session, server: ServerInfo, stop: threading.Event) -> bool:
+    """Waits until the transactions in the log have ended their statement. False: it takes too long."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while not stop.is_set() and time.monotonic() < deadline:
+        try:
+            settled(connection, server, within=1)
+        except Transient as error:
+            if error.code != NOT_SETTLED:
+                raise
+        else:
+            query(connection, "ROLLBACK")
+            return True
+    return False
+
+
+def _prepared_in(
+    config: SourceConfig, file: Position, end: int, server_id: int | None, stop: threading.Event
+) -> dict[str, Position]:
+    """Returns where the events of each XA transaction begin that is prepared before `end`, by its name."""
     found: dict[str, Position] = {}
-    walker, begin = LogWalker(name), _FILE_HEAD
-    for raw in log_events(config, Position(name, _FILE_HEAD), server_id):
+    walker, begin = LogWalker(file.file), _FILE_HEAD
+    for raw in log_events(config, file, server_id):
+        if stop.is_set():
+            break
         if raw[_KIND_AT] not in _READ:
             continue
         event = walker.feed(raw)
-        if walker.file != name:
+        if walker.file != file.file or (not event.is_artificial and event.offset >= end):
             break
         if event.type in TRANSACTIONS:
             begin = event.offset
-        elif event.type == EventType.XA_PREPARE and not (prepare := XaPrepare.parse(event)).one_phase:
-            found[prepare.xid] = Position(name, begin)
+        elif event.type in _ENDS and (xid := _prepared_by(event)) is not None:
+            found[xid] = Position(file.file, begin)
     return found
+
+
+def _prepared_by(event: Event) -> str | None:
+    """Returns the name of the XA transaction that this event prepares, or None."""
+    events = (inner for _, inner in payload_events(event)) if event.type == EventType.TRANSACTION_PAYLOAD else (event,)
+    prepares = (XaPrepare.parse(one) for one in events if one.type == EventType.XA_PREPARE)
+    return next((one.xid for one in prepares if not one.one_phase), None)

@@ -1072,6 +1072,19 @@ def test_a_relay_that_begins_has_the_rows_of_xa_transactions_that_are_prepared_a
     task.stop()
 
 
+def test_a_second_task_on_a_relay_does_not_search_the_log_for_prepared_transactions(task: Task) -> None:
+    sent: list[str] = []
+    task.start(sent=sent)
+    assert "XA RECOVER" in sent
+    task.stop()
+    task.config = replace(task.config, name=f"{task.config.name}_2")
+    task.follow("u")
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY)")
+    sent.clear()
+    assert set(task.start(sent=sent).structures) == {task.name("u")}
+    assert "XA RECOVER" not in sent
+
+
 def test_a_task_begins_before_its_tables_are_there(task: Task) -> None:
     task.follow("later")
     assert task.start().structures == {}

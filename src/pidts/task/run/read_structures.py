@@ -99,7 +99,10 @@ class StructureReader:
         """
         if self.config.relay_from is not None:
             return place
-        return begin_with_prepared(self.config.source.server, self.source, place)
+        begin = begin_with_prepared(self.config.source.server, self.source, place, self.stop)
+        if self.stop.is_set():
+            raise StartStopped
+        return begin
 
     def await_connection(self) -> None:
         """Waits until the replicator is connected. Raises if it refuses the source, as it does if the log is lost.

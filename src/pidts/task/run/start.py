@@ -324,8 +324,10 @@ def _first_start(
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:
     """Starts the replicator at the place where the task begins, and returns the structures at that place."""
     given = config.source.start if config.mode == "incremental" else None
-    replicator = reader.replicator
-    replicator.start_at = given if isinstance(given, str) else str(reader.begin_of_relay(given or log_end(source)))
+    replicator, begin = reader.replicator, given or log_end(source)
+    if isinstance(begin, Position) and _is_relay_empty(config):
+        begin = reader.begin_of_relay(begin)
+    replicator.start_at = str(begin)
     replicator.start()
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         wait_for_relay(config, replicator, None, reader.stop, relay)
@@ -338,6 +340,11 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
             _log.info("tables begin with the structures that they had at the cutover", position=str(given))
             return StructureReading(start.lsn, end, start.gtids, start.position, tables, {})
         return reader.read(relay, start, on_change=lambda change: _refuse_change(config, change))
+
+
+def _is_relay_empty(config: TaskConfig) -> bool:
+    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        return relay.first is None
 
 
 def _put_on_record(
