@@ -157,6 +157,7 @@ def test_no_reader_sees_an_older_value_while_programs_write(
         "CREATE TABLE @grows (id INT PRIMARY KEY, n INT)", "INSERT INTO @grows SELECT seq, 1 FROM seq_1_to_60"
     )
     both.task.sync()
+    time.sleep(2)  # the range begins a second earlier, and must not contain the CREATE TABLE
     start = datetime.now(UTC)
     writer, reader = both.open_session(both.source).cursor(), both.open_session(both.target).cursor()
     numbers = itertools.count(2)
