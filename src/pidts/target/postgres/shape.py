@@ -82,7 +82,7 @@ class PgTable:
     keys: tuple[PgKey, ...]
     checks: tuple[PgCheck, ...]
     foreign_keys: tuple[str, ...] = ()
-    """The foreign keys of this table, and foreign keys that reference it, if the session cannot switch these off."""
+    """The foreign keys of this table, and those that reference it or a partition, unless they are switched off."""
     referenced: bool = False
     """Whether a foreign key references the table."""
     unwatched: tuple[str, ...] = ()
@@ -194,11 +194,12 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
         (oid, oid),
     )
     constraints = run(
-        "SELECT conname::text, contype = 'f' FROM pg_catalog.pg_constraint WHERE "
+        "SELECT DISTINCT conname::text, contype = 'f' FROM pg_catalog.pg_constraint WHERE "
         "CASE WHEN pg_catalog.current_setting('session_replication_role') <> 'replica' "
-        "THEN contype = 'f' AND %s IN (conrelid, confrelid) "
+        "THEN contype = 'f' AND (%s IN (conrelid, confrelid) "
+        "OR confrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(%s))) "
         "ELSE contype IN ('u', 'x', 'p') AND condeferrable AND conrelid = %s END ORDER BY 1",
-        (oid, oid),
+        (oid, oid, oid),
     )
     return PgTable(
         name,

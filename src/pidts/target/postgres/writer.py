@@ -71,11 +71,13 @@ _ACTIONS = ", ".join(
     for event in ("del", "upd")
 )
 _DEMAND_NO_ACTIONS = (
-    "SELECT 1 / (NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %s::pg_catalog.regclass "
+    "SELECT 1 / (NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = ANY (%s::pg_catalog.regclass::oid || "
+    "ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass))) "
     f"AND tgfoid IN ({_ACTIONS})))::integer"
 )
-"""Fails if a foreign key changes rows of other tables together with the rows of a table. It is sent after the table was
-written, since no foreign key can then be added to the table until the transaction ends.
+"""Fails if a foreign key changes rows of other tables together with the rows of a table or of one of its partitions. It is
+sent after the table was written, since no foreign key can then be added to the table until the transaction ends. The
+foreign keys are found by their triggers: the catalog has no index on the tables that foreign keys refer to.
 """
 
 
@@ -168,7 +170,8 @@ class Writer:
             self._known.pop(table.name, None)  # the next attempt reads the catalog, and names the foreign key
             return unfit(table.name, ["a foreign key with CASCADE, SET NULL or SET DEFAULT now refers to it"])
 
-        self._pipeline.later(_DEMAND_NO_ACTIONS, (qualified(table.name),), table=str(table.name), explain=explain)
+        name = qualified(table.name)
+        self._pipeline.later(_DEMAND_NO_ACTIONS, (name, name), table=str(table.name), explain=explain)
 
     def _write_expecting(self, plan: Statements, change: NetChange, expected: ExpectedRows) -> None:
         """Removes and changes rows that are as expected, and adds new rows whose keys do not exist."""

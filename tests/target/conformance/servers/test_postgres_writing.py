@@ -355,6 +355,29 @@ def test_a_foreign_key_that_was_added_during_a_run_changes_no_rows(
     assert content(session, structure) == []
 
 
+def test_a_foreign_key_to_a_partition_changes_no_rows(
+    session: PostgresSession, limited: PostgresSession, name: TableName
+) -> None:
+    """A delete from the table would also remove rows that refer to one of its partitions."""
+    structure = table(name, {"id": INT, "v": INT})
+    role, beside = f"limited_{name.name[-6:]}", f'"{name.schema}"."{name.name}'
+    for sql in (
+        f"CREATE TABLE {quoted(name)} (id integer PRIMARY KEY, v integer) PARTITION BY RANGE (id)",
+        f'CREATE TABLE {beside}_p" PARTITION OF {quoted(name)} FOR VALUES FROM (0) TO (9)',
+        f'GRANT USAGE ON SCHEMA "{name.schema}" TO {role}',
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(name)} TO {role}",
+    ):
+        session.execute(sql)
+    write(limited, change(structure, upserts=[(1, 1)]))
+    session.execute(f'CREATE TABLE {beside}_children" (parent integer REFERENCES {beside}_p" ON DELETE CASCADE)')
+    session.execute(f'INSERT INTO {beside}_children" VALUES (1)')
+    for says in ("a foreign key with CASCADE", "GRANT SET ON PARAMETER session_replication_role"):
+        with pytest.raises(Halted, match=says):
+            write(limited, change(structure, deletes=[(1,)]))
+        limited.rollback()
+    assert session.rows(f'SELECT parent FROM {beside}_children"') == [(1,)]
+
+
 def test_a_unique_key_that_would_not_be_checked_is_reported(session: PostgresSession, name: TableName) -> None:
     structure = create(session, table(name, {"id": INT, "v": INT}))
     session.execute(f"ALTER TABLE {quoted(name)} ADD CONSTRAINT later UNIQUE (v) DEFERRABLE")
