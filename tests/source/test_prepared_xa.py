@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from tests.replicate.proxy import Proxy
 
 from pidts import sandbox
-from pidts.source import Session, log_end, query
+from pidts.source import Session, connect, log_end, query
 from pidts.source.log_proof import log_events
 from pidts.source.prepared_xa import begin_of_prepared, begin_with_prepared, prepared_xids
 from pidts.source.read_only import prepared_transactions
@@ -73,6 +73,8 @@ def test_the_place_of_prepared_transactions_is_found(mysql_like, open_session, c
         assert begin_of_prepared(config, session, {TEXT}, end, stop) == (places[1], frozenset())
         assert begin_of_prepared(config, session, {TEXT, "gone"}, end, stop) == (places[1], {"gone"})
         assert begin_of_prepared(config, session, {TEXT}, end, stop, most_bytes=1) == (None, {TEXT})
+        # The newest file is small, so the file before it is searched, whatever its size.
+        assert begin_of_prepared(config, session, {TEXT}, end, stop, most_bytes=end.offset + 1) == (places[1], set())
         # The log after the place is not read, however much the source goes on writing.
         assert begin_of_prepared(config, session, {BYTES, TEXT}, places[1], stop) == (places[0], {TEXT})
         assert begin_of_prepared(config, session, {BYTES}, places[0], stop) == (None, {BYTES})
@@ -138,3 +140,19 @@ def test_a_slow_connection_ends_no_search_while_bytes_arrive(mariadb, open_sessi
         slow, began = replace(config_of(mariadb), port=proxy.port), time.monotonic()
         assert sum(len(raw) for raw in log_events(slow, place, None, patience=1.5)) > 4 * size
         assert time.monotonic() - began > 3
+
+
+def test_an_account_that_may_not_see_prepared_transactions_is_told_so(mysql97, open_session, config_of, database):
+    session, other = open_session(mysql97), open_session(mysql97)
+    query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY)")
+    query(session, "CREATE USER 'few_xa'@'%' IDENTIFIED BY 'secret'")
+    query(session, "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'few_xa'@'%'")
+    few = replace(config_of(mysql97), user="few_xa", password="secret")
+    with prepared(other, TEXT, f"INSERT INTO {database}.t VALUES (1)"), capture_logs() as logs:
+        end = log_end(session)
+        with closing(connect(few)) as account:
+            assert prepared_xids(account) is None
+            assert begin_with_prepared(few, account, end, threading.Event()) == end
+    (warning,) = (one for one in logs if one["log_level"] == "warning")
+    assert "XA_RECOVER_ADMIN" in warning["todo"]
+    query(session, "DROP USER 'few_xa'@'%'")

@@ -106,7 +106,8 @@ def log_events(
 ) -> Iterator[bytes]:
     """Yields the raw events from a place up to the current end of the log.
 
-    Raises if no event arrives for `patience` seconds, and no part of a large one either.
+    Raises if no event arrives for `patience` seconds, and no part of a large one either. The stream itself raises
+    sooner if the server is silent after its first events.
     """
     deadline = time.monotonic() + patience
     with BinlogStream(config, start, server_id=server_id, non_blocking=True) as stream:

@@ -6,14 +6,16 @@ transaction that is prepared and not committed. The order of events:
 
 1. The end of the log is read.
 2. A transaction is in the log before the server lists it as prepared; with semi-synchronous replication, the time
-   between the two can be seconds. So the start waits until all transactions in the log have ended their statement.
+   between the two can be seconds. So if programs prepare XA transactions, the start waits until all transactions in the
+   log have ended their statement. MariaDB shows this before the preparation is durable, and MySQL without GTIDs never
+   shows it. So the start also waits for a second.
 3. The names of the prepared transactions are read.
 4. The relay begins at the end of step 1, or before the first of these transactions.
 5. The end of the log is read again: the task begins there, or later.
 
 A transaction that is undecided at the task's place was listed by step 3, or was logged after step 1. In both cases, the
-relay has its rows. If it was decided before step 5, the task begins after its COMMIT. MySQL without GTIDs does not show
-what step 2 waits for: there, a transaction that is being prepared during the start may be missed.
+relay has its rows. If it was decided before step 5, the task begins after its COMMIT. If a preparation takes longer
+than step 2 waits, the transaction is missed: the task halts at its COMMIT.
 
 The search never ends a start. If it fails, the transactions are not found, as if the source had purged their log.
 """
@@ -46,16 +48,18 @@ _ENDS = frozenset({EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD})
 """The events that may show that a transaction is prepared. MySQL can compress a whole transaction into one event."""
 _READ = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, *_ENDS, *TRANSACTIONS})
 _MOST_BYTES = 1 << 30
-"""The largest number of bytes of the log that are searched."""
+"""After how many bytes of the log no further file is searched."""
 _VISIBLE_SECONDS = 30.0
 """The time within which the transactions in the log have to end their statement."""
+_DURABLE_SECONDS = 1.0
+"""The time within which a server lists a transaction that has ended its statement."""
 
 
-def prepared_xids(connection: Session) -> frozenset[str]:
+def prepared_xids(connection: Session) -> frozenset[str] | None:
     """Returns the names of the XA transactions that are prepared now, as the log has them.
 
-    Returns none for older servers, which log such a transaction only when it is committed, and none if the account may
-    not see prepared transactions (MySQL: XA_RECOVER_ADMIN).
+    Returns no names for older servers, which log such a transaction only when it is committed. Returns None if the
+    account may not see prepared transactions (MySQL: XA_RECOVER_ADMIN).
     """
     server = server_info(connection)
     if server.number < _LOGS_PREPARED[server.product]:
@@ -65,7 +69,7 @@ def prepared_xids(connection: Session) -> frozenset[str]:
     except Transient:
         raise
     except PidtsError:
-        return frozenset()
+        return None
     found = set()
     for format_id, size, _, data in rows:
         name = data if isinstance(data, bytes) else str(data).encode()
@@ -91,13 +95,22 @@ def begin_with_prepared(config: SourceConfig, connection: Session, place: Positi
     server = server_info(connection)
     if server.number < _LOGS_PREPARED[server.product]:
         return place
-    if not _await_visible(connection, server, stop) and not stop.is_set():
+    prepares = _prepares(connection)
+    if prepares and not _await_listed(connection, server, stop) and not stop.is_set():
         _log.warning(
-            "the source's log has transactions that have not ended for a long time",
+            "transactions on the source have not ended for a long time",
             source=config.source_id,
             todo="If one of them prepares an XA transaction, the task halts when it is committed (xa-not-received)",
         )
-    if not (xids := prepared_xids(connection)):
+    xids = prepared_xids(connection)
+    if xids is None and prepares:
+        _log.warning(
+            "programs prepare XA transactions on the source, and the task's account may not see them",
+            source=config.source_id,
+            todo="If one is prepared now, the task halts when it is committed (xa-not-received). To prevent this, run "
+            "GRANT XA_RECOVER_ADMIN ON *.* TO the account before the first start",
+        )
+    if not xids:
         return place
     _log.info("the log is searched for the rows of prepared XA transactions", source=config.source_id, upto=str(place))
     begin, missing = begin_of_prepared(config, connection, xids, place, stop)
@@ -127,8 +140,8 @@ def begin_of_prepared(
 ) -> tuple[Position | None, frozenset[str]]:
     """Returns the place before the first of these transactions' events, and the transactions that were not found.
 
-    The log before `upto` is read, the newest file first, `most_bytes` at most. The place is None if no transaction was
-    found.
+    The log before `upto` is read, the newest file first, until `most_bytes` are read: the last file is read whole. The
+    place is None if no transaction was found.
     """
     left, begin, read = set(xids), None, 0
     try:
@@ -138,9 +151,9 @@ def begin_of_prepared(
             if file.log_index > upto.log_index:
                 continue
             end = upto.offset if file.log_index == upto.log_index else size
-            read += end
-            if not left or read > most_bytes or stop.is_set():
+            if not left or read >= most_bytes or stop.is_set():
                 break
+            read += end
             found = _prepared_in(config, file, end, server_id, stop)
             if those := left & found.keys():
                 begin = min((found[xid] for xid in those), key=lambda place: place.offset)
@@ -150,8 +163,13 @@ def begin_of_prepared(
     return begin, frozenset(left)
 
 
-def _await_visible(connection: Session, server: ServerInfo, stop: threading.Event) -> bool:
-    """Waits until the transactions in the log have ended their statement. False: it takes too long."""
+def _prepares(connection: Session) -> bool:
+    """Whether programs have prepared XA transactions since the server's start."""
+    return any(int(count) for _, count in query(connection, "SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'"))
+
+
+def _await_listed(connection: Session, server: ServerInfo, stop: threading.Event) -> bool:
+    """Waits until the server lists the transactions that its log has as prepared. False: it takes too long."""
     deadline = time.monotonic() + _VISIBLE_SECONDS
     while not stop.is_set() and time.monotonic() < deadline:
         try:
@@ -161,6 +179,7 @@ def _await_visible(connection: Session, server: ServerInfo, stop: threading.Even
                 raise
         else:
             query(connection, "ROLLBACK")
+            stop.wait(_DURABLE_SECONDS)
             return True
     return False
 

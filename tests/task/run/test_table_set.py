@@ -925,7 +925,7 @@ def test_a_task_gets_past_the_commit_of_rows_that_were_not_received(task: Task) 
         Transaction(lsn=at, prev_lsn=at, begin=at, xa=Xa(step=XaStep.COMMIT, xid="X'31',X'',1", at=at))
     )
     advice = with_loss_explained(task.config, error).todo
-    assert advice.startswith("When XA RECOVER on the source shows nothing: copy the rows that may have changed, online")
+    assert "(XA RECOVER lists those that are not): copy the rows that may have changed, online" in advice
     assert advice.endswith(f"pidts run {task.config.path} --resync")
     attempt = NextAttempt(())
     assert attempt.takes_new_position(error)

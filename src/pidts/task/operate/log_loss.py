@@ -257,7 +257,10 @@ def with_loss_explained(
         todo = f"{advice} To continue with the source as it is now, {equal}".lstrip()
         return Halted(error.code, error.what, where=error.where, todo=todo)
     if error.code == _LACKS_ROWS:
-        todo = f"When XA RECOVER on the source shows nothing: {repair[0].lower()}{repair[1:]}"
+        todo = (
+            "When all XA transactions from before the relay's beginning are committed or rolled back (XA RECOVER lists "
+            f"those that are not): {repair[0].lower()}{repair[1:]}"
+        )
         return Halted(error.code, error.what, where=error.where, todo=todo)
     if not is_lost:
         return error
