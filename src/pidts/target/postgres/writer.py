@@ -75,9 +75,9 @@ _DEMAND_NO_ACTIONS = (
     "ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass))) "
     f"AND tgfoid IN ({_ACTIONS})))::integer"
 )
-"""Fails if a foreign key changes rows of other tables together with the rows of a table or of one of its partitions. It is
-sent after the table was written, since no foreign key can then be added to the table until the transaction ends. The
-foreign keys are found by their triggers: the catalog has no index on the tables that foreign keys refer to.
+"""Fails if a foreign key changes rows of other tables together with the rows of a table or of one of its partitions. It
+is sent after the table was written, since no foreign key can then be added to the table until the transaction ends.
+The foreign keys are found by their triggers: the catalog has no index on the tables that foreign keys refer to.
 """
 
 
