@@ -7,4 +7,4 @@ from pidts.binlog.scan import TransactionScanner
 from pidts.binlog.statements import Control, Query
 from pidts.binlog.stream import decode_stream
 from pidts.binlog.table_map import TableMap, table_name
-from pidts.binlog.walk import MAGIC, LogWalker, iter_raw, whole_events
+from pidts.binlog.walk import FILE_HEAD, MAGIC, LogWalker, iter_raw, whole_events

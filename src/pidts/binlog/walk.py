@@ -10,6 +10,8 @@ from pidts.model.errors import DecodeError, Where
 from pidts.model.lsn import Position
 
 MAGIC = b"\xfebin"
+FILE_HEAD = len(MAGIC)
+"""The offset of the first event in a log file. The last entry of a file may end at this offset of the next file."""
 
 _WRAP = 2**32
 _LAST_FILE = 2**32

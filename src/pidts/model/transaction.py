@@ -212,6 +212,6 @@ def xa_not_received(transaction: Transaction) -> Halted:
         "xa-not-received",
         f"the XA transaction {xid} is committed here, but it was prepared before the task's part of the log begins",
         where=Where(position=str(transaction.lsn)),
-        todo=f"Its rows are unknown. When all XA transactions from before that part are committed or rolled "
+        todo="Its rows are unknown. When all XA transactions from before that part are committed or rolled "
         f"back (XA RECOVER lists those that are not), {START_ANEW}",
     )

@@ -14,6 +14,7 @@ import os
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
+from pidts.binlog import FILE_HEAD
 from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.model import Extent, LogFile, Lsn, Position
 from pidts.model.errors import PrecheckFailed, Transient
@@ -42,8 +43,6 @@ from pidts.source import (
 )
 from pidts.source.replica import replica_id
 
-_FILE_HEAD = 4
-"""The offset of the first event in a log file."""
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _PIECE = 1 << 20
@@ -104,10 +103,10 @@ def _has_file(
     before it had received the first event of the next file. So the heads of both files are compared.
     """
     place, segments, files = state.position, reader.folder.numbers(), [name for name, _ in server.logs]
-    if place is None or place.offset <= _FILE_HEAD or place.file not in files or not segments:
+    if place is None or place.offset <= FILE_HEAD or place.file not in files or not segments:
         return None
     known, at = reader.format(segments[-1]), files.index(place.file)
-    heads = [event_at(source, Position(name, _FILE_HEAD), server_id) for name in files[at : at + 2]]
+    heads = [event_at(source, Position(name, FILE_HEAD), server_id) for name in files[at : at + 2]]
     return any(is_same_file(known, head) for head in heads if head is not None) if None not in heads else None
 
 
@@ -177,7 +176,7 @@ def _log_file_there(
     """Returns the server's log file with a known file's name; None if there is no such file, or it cannot be read."""
     if known is None or known.name not in dict(server.logs):
         return None
-    head = event_at(source, Position(known.name, _FILE_HEAD), server_id)
+    head = event_at(source, Position(known.name, FILE_HEAD), server_id)
     return LogFile.of_head(known.name, head, server.identity) if head is not None else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from pidts.binlog import MAGIC, Event, EventType, LogWalker, TransactionScanner, gtid_list, iter_raw, previous_gtids
+from pidts.binlog import FILE_HEAD, Event, EventType, LogWalker, TransactionScanner, gtid_list, iter_raw, previous_gtids
 from pidts.binlog.commit_time import COMMIT_TIME_EVENTS, commit_time
 from pidts.binlog.machine_code import compiled
 from pidts.model import Lsn, Position, Where
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _WAITING = 512 << 10
 """After a burst of at least this size, more data is probably waiting, so flushing is postponed."""
-_FILE_HEAD = len(MAGIC)
-"""The offset of the first event in a log file. The last entry of a file ends at this offset of the next file."""
 _SYNC_BYTES = 8 << 20
 _SYNC_SECONDS = 0.1
 
@@ -238,7 +236,7 @@ class Receiver:
             state is not None
             and self._resume.begin is None
             and state.lsn > state.start
-            and state.lsn.offset > _FILE_HEAD
+            and state.lsn.offset > FILE_HEAD
             and (state.lsn.change_no, state.lsn.log_index) == (state.origin.change_no, event.log_index)
         )
         if same_file and state is not None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pidts.binlog import FILE_HEAD
 from pidts.model import GtidSet, Halted, LogFile, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
 from pidts.model.advice import RESYNC_ALL, START_ANEW
 from pidts.model.errors import Transient
@@ -40,7 +41,6 @@ SOURCE_BEHIND = "source-behind"
 the replicator waits for a limited time.
 """
 SOURCE_WENT_BACK = "source-went-back"
-_FILE_HEAD = 4
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _VERSION = slice(21, 71)
@@ -338,7 +338,7 @@ def _check_not_behind(position: Position, server: SourceState, where: Where) -> 
     if size is not None and position.offset > size:
         raise _went_back(f"{position} was received, but {position.file} ends at byte {size}", where)
     last = Position(newest, end).log_index
-    if size is None and position.offset == _FILE_HEAD and position.log_index == last + 1:
+    if size is None and position.offset == FILE_HEAD and position.log_index == last + 1:
         what = f"{newest} was read to its end, and {position.file} is not there yet"
         raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it")
     if size is None and position.log_index > last:

@@ -8,24 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from pidts.binlog import EventType, GtidEvent, LogWalker, gtid_list, previous_gtids
+from pidts.binlog import FILE_HEAD, EventType, GtidEvent, LogWalker, gtid_list, previous_gtids
 from pidts.binlog.events import HEADER, is_artificial
+from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.model import Halted, MariaDbGtid, MariaDbGtidSet, MySqlGtidSet, Position
 from pidts.model.errors import Transient
 from pidts.model.gtid import GtidSet, parse_gtid
 from pidts.source.connection import ServerInfo, Session, SourceConfig, query
 from pidts.source.dump import BinlogStream
 
-_FIRST_EVENT = 4
 _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
 """The largest number of bytes of a file that are read for its GTIDs. The GTIDs at a later place in the file stay
 unknown until the server begins its next file.
 """
-TRANSACTIONS = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID, EventType.ANONYMOUS_GTID})
-"""The events with which a transaction begins."""
-_WITH_GTID = TRANSACTIONS - {EventType.ANONYMOUS_GTID}
+_WITH_GTID = GTID_EVENTS - {EventType.ANONYMOUS_GTID}
 _TOLD_BY = frozenset(
     {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.GTID_LIST, *_WITH_GTID}
 )
@@ -61,7 +59,7 @@ def gtids_before(
     before: GtidSet | None = None
     executed = _ExecutedTransactions()
     walker = LogWalker(place.file)
-    for raw in log_events(config, Position(place.file, _FIRST_EVENT), server_id):
+    for raw in log_events(config, Position(place.file, FILE_HEAD), server_id):
         if raw[4] not in _TOLD_BY:
             continue
         event = walker.feed(raw)

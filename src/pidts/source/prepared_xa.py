@@ -29,13 +29,14 @@ from collections.abc import Iterable
 
 import structlog
 
-from pidts.binlog import Event, EventType, LogWalker
+from pidts.binlog import FILE_HEAD, Event, EventType, LogWalker
 from pidts.binlog.compressed import payload_events
+from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.binlog.xa import XaPrepare, xid_text
 from pidts.model import PidtsError, Position, Transient
 from pidts.model.errors import listed
 from pidts.source.connection import ServerInfo, Session, SourceConfig, query, server_info
-from pidts.source.log_proof import TRANSACTIONS, log_events
+from pidts.source.log_proof import log_events
 from pidts.source.position import NOT_SETTLED, binary_logs, settled
 from pidts.source.replica import replica_id
 
@@ -43,10 +44,10 @@ _log = structlog.get_logger(__name__)
 
 _LOGS_PREPARED = {"mysql": (5, 7, 7), "mariadb": (10, 5, 0)}
 """The first versions that log an XA transaction when it is prepared."""
-_FILE_HEAD, _KIND_AT = 4, 4
+_KIND_AT = 4
 _ENDS = frozenset({EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD})
 """The events that may show that a transaction is prepared. MySQL can compress a whole transaction into one event."""
-_READ = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, *_ENDS, *TRANSACTIONS})
+_READ = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, *_ENDS, *GTID_EVENTS})
 _MOST_BYTES = 1 << 30
 """After how many bytes of the log no further file is searched."""
 _VISIBLE_SECONDS = 30.0
@@ -147,7 +148,7 @@ def begin_of_prepared(
     try:
         server_id = replica_id(connection, f"{config.source_id} prepared {os.getpid()}", server_info(connection))
         for name, size in reversed(binary_logs(connection)):
-            file = Position(name, _FILE_HEAD)
+            file = Position(name, FILE_HEAD)
             if file.log_index > upto.log_index:
                 continue
             end = upto.offset if file.log_index == upto.log_index else size
@@ -189,7 +190,7 @@ def _prepared_in(
 ) -> dict[str, Position]:
     """Returns where the events of each XA transaction begin that is prepared before `end`, by its name."""
     found: dict[str, Position] = {}
-    walker, begin = LogWalker(file.file), _FILE_HEAD
+    walker, begin = LogWalker(file.file), FILE_HEAD
     for raw in log_events(config, file, server_id):
         if stop.is_set():
             break
@@ -198,7 +199,7 @@ def _prepared_in(
         event = walker.feed(raw)
         if walker.file != file.file or (not event.is_artificial and event.offset >= end):
             break
-        if event.type in TRANSACTIONS:
+        if event.type in GTID_EVENTS:
             begin = event.offset
         elif event.type in _ENDS and (xid := _prepared_by(event)) is not None:
             found[xid] = Position(file.file, begin)

@@ -10,6 +10,7 @@ from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.claim import demand_all_workers
 from pidts.batch.log_place import demand_same_log, place_to_prove
 from pidts.batch.workers import Workers, resume_point
+from pidts.binlog import FILE_HEAD
 from pidts.model import Checkpoint, Halted, PidtsError, Position, PrecheckFailed, SourceTablesKey, parse_gtid_set
 from pidts.model.advice import for_channel
 from pidts.model.errors import listed, sentence, utc_time
@@ -36,7 +37,6 @@ _UNREADABLE = "source-log-unreadable"
 """The code of the error about a source that cannot send its log from the task's place on."""
 _MAY_BE_IN_RELAY = frozenset({"relay-purged", "other-source"})
 """Codes of errors whose cause may be the log in the relay: the source may be right, and the relay may be kept."""
-_FILE_HEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class _Logs:
 
     @property
     def first(self) -> Position:
-        return Position(self.files[0], _FILE_HEAD)
+        return Position(self.files[0], FILE_HEAD)
 
     def wrote(self, origin: Origin) -> bool:
         return (origin.server, origin.log_base) == (server_info(self.source).identity, self.base)
