@@ -20,6 +20,7 @@ def later():
     print("the thread has ended")
 
 kept = Freed()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs without it
 atexit.register(print, "an exit handler")
 if sys.argv[1] == "thread":
     threading.Thread(target=later).start()
