@@ -15,6 +15,7 @@ from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.postgres.dialect import identifier
 from pidts.target.postgres.encode.arrays import Element, parameter, register
 from pidts.target.postgres.errors import mapped
+from pidts.target.postgres.firing import GRANTABLE
 from pidts.target.postgres.statement_pipeline import StatementPipeline
 from pidts.target.text import combined
 
@@ -49,8 +50,6 @@ _SETTINGS = (
 
 _STATE = "SELECT pg_catalog.current_setting('session_replication_role') = 'replica', current_user::text"
 """Shows whether triggers are off, and the session's role."""
-_GRANTABLE = 150000
-"""The first version in which a role that is not a superuser can be allowed to switch off triggers."""
 
 _INSERTED = 5000
 """The largest number of rows that one statement inserts."""
@@ -80,7 +79,7 @@ class PostgresConnection:
                 pass
             is_off, role = cursor.fetchall()[0]
         self.pipeline.acts = not is_off
-        if not is_off and connection.info.server_version >= _GRANTABLE:
+        if not is_off and connection.info.server_version >= GRANTABLE:
             self.pipeline.grant = f"GRANT SET ON PARAMETER session_replication_role TO {identifier(str(role))}"
 
     @property

@@ -49,6 +49,7 @@ class Loader:
             except _NotEncodable:
                 self._back(table)
                 self._writer.insert(table, rows)
+            self._writer.demand_nothing_fires(table)
             self._pipeline.now("RELEASE SAVEPOINT pidts_load", table=str(table.name))
         except StatementRefused as error:
             if error.sqlstate not in _THERE:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from pidts.model import OnUpdate, TableName
 from pidts.target.postgres.dialect import MAX_NAME, identifier, literal, qualified
+from pidts.target.postgres.firing import MADE_HERE
 from pidts.target.postgres.session import PostgresSession
 
 _TRIGGERS = (
@@ -30,8 +31,6 @@ _SAME_NAME = (
     "JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace "
     "WHERE f.nspname = %s AND p.proname = %s AND p.pronargs = 0"
 )
-_COMMENT = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
-"""The beginning of the comments of PiDTS's functions; a name alone proves nothing, since users may choose any."""
 
 
 def function_name(table: TableName, column: str) -> str:
@@ -47,18 +46,18 @@ def fits(wanted: OnUpdate) -> bool:
 def is_taken(session: PostgresSession, wanted: OnUpdate) -> bool:
     """Whether a function that this module has not created already has the name."""
     found = session.rows(_SAME_NAME, (wanted.table.schema, function_name(wanted.table, wanted.name)))
-    return any(comment != _COMMENT + wanted.name for (comment,) in found)
+    return any(comment != MADE_HERE + wanted.name for (comment,) in found)
 
 
 def has_other_triggers(session: PostgresSession, table: TableName) -> bool:
     """Whether a trigger that PiDTS has not created may change a row before an UPDATE writes it."""
     found = session.rows(_TRIGGERS, (table.schema, table.name))
-    return any(not str(comment or "").startswith(_COMMENT) for _, _, comment in found)
+    return any(not str(comment or "").startswith(MADE_HERE) for _, _, comment in found)
 
 
 def is_there(session: PostgresSession, table: TableName, column: str) -> bool:
     """Whether the table has the triggers of the column, created by this module."""
-    ours = (table.schema, function_name(table, column), _COMMENT + column)
+    ours = (table.schema, function_name(table, column), MADE_HERE + column)
     return ours in session.rows(_TRIGGERS, (table.schema, table.name))
 
 
@@ -69,7 +68,7 @@ def drop(table: TableName, column: str) -> str:
 
 def create(wanted: OnUpdate) -> str:
     """Returns the statement that creates the function and its triggers."""
-    mark = f"COMMENT ON FUNCTION {_function(wanted.table, wanted.name)}() IS {literal(_COMMENT + wanted.name)}"
+    mark = f"COMMENT ON FUNCTION {_function(wanted.table, wanted.name)}() IS {literal(MADE_HERE + wanted.name)}"
     return f"DO $made$ BEGIN\n{text(wanted)};\n{mark};\nEND $made$"
 
 

@@ -11,6 +11,7 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.model.errors import named
 from pidts.reduce import ANYTHING, UniqueKey
 from pidts.target.fit import loss
+from pidts.target.postgres.firing import FIRES, GRANTABLE
 
 Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
@@ -87,6 +88,8 @@ class PgTable:
     """Whether a foreign key references the table."""
     unwatched: tuple[str, ...] = ()
     """Unique keys that the server would not check: in a session without triggers, these are the DEFERRABLE keys."""
+    triggers: tuple[str, ...] = ()
+    """The triggers that would fire, although a grant would let the role switch them off."""
 
     def column(self, name: str) -> PgColumn | None:
         """Returns the column of exactly this name; None if there is none."""
@@ -134,6 +137,11 @@ class PgTable:
             found.append(
                 f"{named('foreign key', self.foreign_keys)} would be checked, but rows arrive in a different order: "
                 "GRANT SET ON PARAMETER session_replication_role to the task's user, or drop every such foreign key"
+            )
+        if self.triggers:
+            found.append(
+                f"{named('trigger', self.triggers)} would fire, but rows arrive in a different order: GRANT SET ON "
+                "PARAMETER session_replication_role to the task's user, or drop every such trigger"
             )
         if self.unwatched:
             found.append(f"{named('unique key', self.unwatched, 'is', 'are')} DEFERRABLE and would not be checked")
@@ -201,6 +209,13 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
         "ELSE contype IN ('u', 'x', 'p') AND condeferrable AND conrelid = %s END ORDER BY 1",
         (oid, oid, oid),
     )
+    triggers = run(
+        "SELECT DISTINCT tgname::text FROM pg_catalog.pg_trigger WHERE "
+        "pg_catalog.current_setting('session_replication_role') <> 'replica' "
+        f"AND pg_catalog.current_setting('server_version_num')::integer >= {GRANTABLE} AND {FIRES} "
+        "AND (tgrelid = %s OR tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(%s))) ORDER BY 1",
+        (oid, oid),
+    )
     return PgTable(
         name,
         relation,
@@ -211,6 +226,7 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
         tuple(constraint for constraint, is_foreign in constraints if is_foreign),
         bool(referenced),
         tuple(constraint for constraint, is_foreign in constraints if not is_foreign),
+        tuple(trigger for (trigger,) in triggers),
     )
 
 

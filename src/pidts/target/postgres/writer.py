@@ -40,6 +40,7 @@ from pidts.target.postgres.encode.arrays import Element, parameter
 from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown_key
 from pidts.target.postgres.encode.geometry import UnfitGeometryError
 from pidts.target.postgres.errors import StatementRefused
+from pidts.target.postgres.firing import DEMAND_NO_ACTIONS, DEMAND_NOTHING_FIRES, fires
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statement_pipeline import StatementPipeline
 from pidts.target.postgres.statements import UNEXPECTED, Statements, reads_exactly, statements
@@ -65,20 +66,6 @@ _IS_PLAIN = (
 without inheriting tables, rules and policies, and without triggers that fire in this role.
 """
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
-_ACTIONS = ", ".join(
-    f"'pg_catalog.\"RI_FKey_{action}_{event}\"'::pg_catalog.regproc"
-    for action in ("cascade", "setnull", "setdefault")
-    for event in ("del", "upd")
-)
-_DEMAND_NO_ACTIONS = (
-    "SELECT 1 / (NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = ANY (%s::pg_catalog.regclass::oid || "
-    "ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass))) "
-    f"AND tgfoid IN ({_ACTIONS})))::integer"
-)
-"""Fails if a foreign key changes rows of other tables together with the rows of a table or of one of its partitions. It
-is sent after the table was written, since no foreign key can then be added to the table until the transaction ends.
-The foreign keys are found by their triggers: the catalog has no index on the tables that foreign keys refer to.
-"""
 
 
 @dataclass(slots=True)
@@ -127,8 +114,7 @@ class Writer:
         new, rows = change.parted()
         self._each(plan, plan.add, plan.written, new)
         self._each(plan, plan.insert, plan.written, self._update(plan, change, rows))
-        if self._pipeline.acts:
-            self._demand_no_actions(plan.table)
+        self.demand_nothing_fires(plan.table)
 
     def can_expect(self, table: Table) -> bool:
         """Whether `write` can compare the table's rows with the expected rows."""
@@ -163,15 +149,18 @@ class Writer:
         self._known[table.name] = made = statements(table, shape)
         return made
 
-    def _demand_no_actions(self, table: Table) -> None:
-        """Halts the table if somebody has added a foreign key that changes other rows since the structure was read."""
+    def demand_nothing_fires(self, table: Table) -> None:
+        """Halts the table if somebody has added a trigger, or a foreign key that changes rows, since the start."""
+        if not self._pipeline.acts:
+            return
+        grant = self._pipeline.grant
 
         def explain(_: StatementRefused) -> PidtsError:
-            self._known.pop(table.name, None)  # the next attempt reads the catalog, and names the foreign key
-            return unfit(table.name, ["a foreign key with CASCADE, SET NULL or SET DEFAULT now refers to it"])
+            self._known.pop(table.name, None)  # the next attempt reads the catalog, and names what fires
+            return fires(table.name, grant)
 
-        name = qualified(table.name)
-        self._pipeline.later(_DEMAND_NO_ACTIONS, (name, name), table=str(table.name), explain=explain)
+        name, sql = qualified(table.name), DEMAND_NOTHING_FIRES if grant else DEMAND_NO_ACTIONS
+        self._pipeline.later(sql, (name, name), table=str(table.name), explain=explain)
 
     def _write_expecting(self, plan: Statements, change: NetChange, expected: ExpectedRows) -> None:
         """Removes and changes rows that are as expected, and adds new rows whose keys do not exist."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -14,10 +15,10 @@ import pytest
 from tests.target.conformance.samples import INT, change, checkpoint, create, rows, table, text, write
 
 from pidts.apply import Target
-from pidts.model import Column, ColumnType, Fenced, Halted, Key, Kind, Table, TableName
+from pidts.model import Column, ColumnType, Fenced, Halted, Key, Kind, OnUpdate, Table, TableName
 from pidts.sandbox import Server
 from pidts.target import PostgresTarget
-from pidts.target.postgres import PostgresSession
+from pidts.target.postgres import PostgresSession, on_update
 
 pytestmark = pytest.mark.parametrize("kind", ["postgres"])
 
@@ -353,6 +354,92 @@ def test_a_foreign_key_that_was_added_during_a_run_changes_no_rows(
     session.execute(f"DROP TABLE {children}")
     write(limited, change(structure, deletes=[(1,)]))
     assert content(session, structure) == []
+
+
+def _triggered(session: PostgresSession, name: TableName, table: str) -> None:
+    """Creates a trigger that changes new rows of a table."""
+    function = quoted(name)
+    session.execute(
+        f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v := 0; RETURN NEW; END'"
+    )
+    session.execute(f"CREATE TRIGGER changes BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()")
+
+
+@pytest.mark.parametrize("way", ["write", "load"])
+def test_a_trigger_that_was_added_during_a_run_changes_no_rows(
+    session: PostgresSession, limited: PostgresSession, postgres: Server, name: TableName, way: str
+) -> None:
+    """A start refuses such a trigger if the account cannot switch it off."""
+    structure = create(session, table(name, {"id": INT, "v": INT}))
+    role = f"limited_{name.name[-6:]}"
+    session.execute(f'GRANT USAGE ON SCHEMA "{name.schema}" TO {role}')
+    session.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(name)} TO {role}")
+
+    def add(to: PostgresSession, key: int) -> None:
+        if way == "write":
+            write(to, change(structure, upserts=[(key, 5)]))
+            return
+        to.begin()
+        assert to.load(structure, change(structure, upserts=[(key, 5)]).upserts)
+        to.commit()
+
+    add(limited, 1)
+    _triggered(session, name, quoted(name))
+    for says in ("a trigger of the target's table, or", "trigger changes would fire"):
+        with pytest.raises(Halted, match=says) as refused:
+            add(limited, 2)
+        assert refused.value.code == "target-shape"
+        limited.rollback()
+    assert content(session, structure) == [(1, 5)]
+    session.execute(f"ALTER TABLE {quoted(name)} DISABLE TRIGGER changes")
+    add(limited, 2)
+    session.execute(f"ALTER TABLE {quoted(name)} ENABLE TRIGGER changes")
+    with pytest.raises(Halted) as refused:
+        add(limited, 3)
+    limited.rollback()
+    (grant,) = re.findall(r"GRANT SET ON PARAMETER session_replication_role TO \S+?(?=;)", refused.value.todo)
+    session.execute(grant)
+    with closing(PostgresTarget(postgres.host, postgres.port, role, "x", "postgres").connect()) as again:
+        assert isinstance(again, PostgresSession)
+        add(again, 3)
+    assert content(session, structure) == [(1, 5), (2, 5), (3, 5)]
+
+
+def test_the_triggers_of_an_automatic_timestamp_neither_halt_a_table_nor_change_its_rows(
+    session: PostgresSession, limited: PostgresSession, name: TableName
+) -> None:
+    """A cutover adds PiDTS's own triggers while the task runs. They leave a column alone that a statement sets."""
+    structure = create(session, table(name, {"id": INT, "v": INT, "at": ColumnType(Kind.DATETIME)}))
+    role = f"limited_{name.name[-6:]}"
+    session.execute(f'GRANT USAGE ON SCHEMA "{name.schema}" TO {role}')
+    session.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(name)} TO {role}")
+    then = datetime(2020, 1, 1)
+    microseconds = 1_577_836_800_000_000
+    write(limited, change(structure, upserts=[(1, 5, microseconds)]))
+    session.execute(on_update.create(OnUpdate("at", name, 0, 3)))
+    write(limited, change(structure, upserts=[(1, 6, microseconds)]))
+    assert content(session, structure) == [(1, 6, then)]
+
+
+def test_a_trigger_of_a_partition_changes_no_rows(
+    session: PostgresSession, limited: PostgresSession, name: TableName
+) -> None:
+    structure = table(name, {"id": INT, "v": INT})
+    role, part = f"limited_{name.name[-6:]}", f'"{name.schema}"."{name.name}_p"'
+    for sql in (
+        f"CREATE TABLE {quoted(name)} (id integer PRIMARY KEY, v integer) PARTITION BY RANGE (id)",
+        f"CREATE TABLE {part} PARTITION OF {quoted(name)} FOR VALUES FROM (0) TO (9)",
+        f'GRANT USAGE ON SCHEMA "{name.schema}" TO {role}',
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(name)} TO {role}",
+    ):
+        session.execute(sql)
+    write(limited, change(structure, upserts=[(1, 1)]))
+    _triggered(session, name, part)
+    for says in ("a trigger of the target's table, or", "trigger changes would fire"):
+        with pytest.raises(Halted, match=says):
+            write(limited, change(structure, upserts=[(2, 5)]))
+        limited.rollback()
+    assert content(session, structure) == [(1, 1)]
 
 
 def test_a_foreign_key_to_a_partition_changes_no_rows(
