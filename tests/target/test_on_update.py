@@ -16,7 +16,7 @@ from pidts.model import OnUpdate, TableName
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget, PostgresTarget
 from pidts.target.postgres import PostgresSession
-from pidts.target.postgres.on_update import has_other_triggers
+from pidts.target.postgres.cutover.on_update import has_other_triggers
 from pidts.task.cutover.target_side import drop, lacks, statements
 from pidts.task.tables.constraints import fitting_on_update
 

@@ -15,7 +15,7 @@ from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, read_structures
 from pidts.source.uncarried_objects import left_behind
 from pidts.target import PostgresTarget
-from pidts.target.postgres.constraints import drops, statements
+from pidts.target.postgres.cutover.constraints import drops, statements
 from pidts.target.postgres.expressions import condition
 
 RunSql = Callable[..., list[tuple[Any, ...]]]

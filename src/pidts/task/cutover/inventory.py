@@ -27,7 +27,8 @@ from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import Partitions, SpecialKey
 from pidts.target.mysql.dialect import MAX_NAME
-from pidts.target.postgres import PostgresSession, on_update
+from pidts.target.postgres import PostgresSession
+from pidts.target.postgres.cutover import on_update
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import (
     UncarriedForeignKey,

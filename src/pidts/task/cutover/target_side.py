@@ -13,8 +13,8 @@ from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import RemadeTable
 from pidts.target.postgres import PostgresSession
-from pidts.target.postgres import constraints as postgres_constraints
-from pidts.target.postgres import counters as postgres_counters
+from pidts.target.postgres.cutover import constraints as postgres_constraints
+from pidts.target.postgres.cutover import counters as postgres_counters
 
 _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 

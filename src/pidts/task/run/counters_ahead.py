@@ -3,8 +3,8 @@
 Rows from the log come with their AUTO_INCREMENT values, and a sequence does not follow these values. So if an
 application wrote to the target without a cutover, its first INSERT would fail: the sequence would return a number that
 a row already has. To prevent this, a thread sets the sequences while the task runs. A sequence may be set at any time,
-and only increases (except for the moment that `target/postgres/counters.py` describes). So nothing has to be repaired
-after a crash.
+and only increases (except for the moment that `target/postgres/cutover/counters.py` describes). So nothing has to be
+repaired after a crash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import structlog
 from pidts.batch.workers import Workers
 from pidts.model import PidtsError, SourceTablesKey, TableName, Transient
 from pidts.target.postgres import PostgresSession
-from pidts.target.postgres.counters import move
+from pidts.target.postgres.cutover.counters import move
 from pidts.task.config.task_file import TaskConfig
 
 _log = structlog.get_logger(__name__)

@@ -15,7 +15,8 @@ from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import Partitions, RemadeTable, SpecialKey
-from pidts.target.postgres import PostgresSession, on_update
+from pidts.target.postgres import PostgresSession
+from pidts.target.postgres.cutover import on_update
 from pidts.target.postgres.dialect import MAX_NAME
 from pidts.target.postgres.expressions import condition, key_parts
 from pidts.task.config.task_file import TaskConfig

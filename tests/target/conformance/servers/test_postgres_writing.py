@@ -18,7 +18,8 @@ from pidts.apply import Target
 from pidts.model import Column, ColumnType, Fenced, Halted, Key, Kind, OnUpdate, Table, TableName
 from pidts.sandbox import Server
 from pidts.target import PostgresTarget
-from pidts.target.postgres import PostgresSession, on_update
+from pidts.target.postgres import PostgresSession
+from pidts.target.postgres.cutover import on_update
 
 pytestmark = pytest.mark.parametrize("kind", ["postgres"])
 

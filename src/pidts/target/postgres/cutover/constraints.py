@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pidts.model import Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
-from pidts.target.postgres import counters, on_update
+from pidts.target.postgres.cutover import counters, on_update
 from pidts.target.postgres.dialect import identifier, qualified
 from pidts.target.postgres.session import PostgresSession
 
