@@ -100,7 +100,7 @@ class ApplyRules:
         """Whether the target's rows are compared with those that the source had; see `pidts.apply.locks.divergence`.
 
         If versions decide about a table, no comparison locks its rows: a change with an older version is left out on
-        purpose, and would lock its row.
+        purpose, and a comparison would then lock its row.
         """
         if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
             return False

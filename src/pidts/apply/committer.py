@@ -230,8 +230,8 @@ class Committer:
         The target then compares the row with `left`, which this committer saved last, and refuses the batch if the row
         was changed since then.
 
-        False if rows may be locked: which ones they are has to be read before anything is written, and the same round
-        trip reads the checkpoint. Also False if the texts of the two checkpoint rows are large (`_MOST_TO_ADVANCE`).
+        False if rows may be locked: the locked rows have to be read before anything is written, and the same round trip
+        reads the checkpoint. Also False if the texts of the two checkpoint rows are large (`_MOST_TO_ADVANCE`).
         """
         if not self._advances or self.rules.looks_for_locks or left.lsn != expected:
             return False

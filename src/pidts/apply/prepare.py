@@ -658,9 +658,9 @@ def _with_deletes_of_other_versions(
 ) -> NetChange:
     """Adds a delete of each overwritten row that may differ from the row that the reduction assumes.
 
-    The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`. This
-    is wrong if some changes were not applied, or if the target's row is already as a change leaves it. The deletes are
-    for all changes that are written `together`.
+    The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`.
+    These values are wrong if some changes were not applied, or if a change is already in the target's row. The deletes
+    are for all changes that are written `together`.
     """
     names = list(change.table.identity)
     unique = bool(watched) or any(one.table.secondary_unique for one in together)

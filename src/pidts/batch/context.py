@@ -101,7 +101,7 @@ class JobContext:
         return spread_by(self.rules.target_table(self.structures[name]))
 
     def committer(self) -> Committer:
-        """Returns a committer with its own connection, and with this context's rules: another context needs another."""
+        """Returns a committer with a connection of its own and this context's rules. It is for this context only."""
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
 

@@ -69,7 +69,7 @@ Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
 _GAPS = 64 << 10
-"""Prepared groups are read by one call if the bytes between them are at most the bytes of the groups plus this."""
+"""One call reads several prepared groups if it reads at most their size plus this number of bytes between them."""
 _BLOB_BYTES = 8 << 20
 """How many bytes one blob may have. While Spark shuffles a blob, the JVM needs several times its size."""
 
@@ -145,7 +145,7 @@ def decode_for(
 
 
 def _with_cut(found: Iterator[list[ChangeBatch]]) -> Iterator[tuple[list[ChangeBatch], bool]]:
-    """Yields each list, and whether there are several lists: then it may end inside a transaction."""
+    """Yields each list, and True if there are several lists: then a list may end inside a transaction."""
     last, is_cut = next(found, None), False
     for following in found:
         if last is not None:

@@ -238,7 +238,7 @@ class TransactionScanner:
         return Lsn(self.change_no, event.log_index, event.offset)
 
     def _now(self, event: Event) -> _OpenTransaction:
-        """Returns the open transaction. If there is none, as on a server without GTIDs, the event begins one."""
+        """Returns the open transaction. If none is open, as on a server without GTIDs, the event begins one."""
         return self._open or self._begin(event, GtidEvent(""), explicit=False)
 
     def _begin(self, event: Event, gtid: GtidEvent, *, explicit: bool) -> _OpenTransaction:

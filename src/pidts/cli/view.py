@@ -230,7 +230,8 @@ def line(progress: Progress) -> str:
     if progress.stage == "paused":
         parts.append(f"lag {_lag(progress)}")
     elif progress.stage != "starting" or progress.batches:
-        # While rows are copied, the line has the copy's rate: the two have other windows, and would seem to disagree.
+        # While rows are copied, the line has only the copy's rate. The two rates cover different times, and would seem
+        # to contradict each other.
         rate = f"{progress.rate:.0f} rows/s" if not waiting else ""
         parts += filter(None, [f"rows: {row_counts(progress.rows)}", rate, f"lag {_lag(progress)}"])
     if len(progress.sources) > 1:

@@ -206,9 +206,9 @@ def _decided(
         is_same = same_version(arrival.before, arrival.after) and made is not None and same_version(made, agreed)
         is_unchanged = same_version(decision.agreed, agreed) and not is_same
         if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
-            # Without a ddl command, nothing is run in two cases. First, other members still have the columns that are
-            # dropped: the last of these members will drop them. Second, the statement only repeats what the shard, the
-            # target's table and the other shards already have.
+            # Without a ddl command, nothing is run in two cases. First, other members still have the columns that the
+            # statement drops: the last of these members will drop them. Second, the statement only repeats what the
+            # shard, the target's table and the other shards already have.
             change = replace(change, statement=None, before={}, after={})
         elif made is not None and same_whole(made, decision.agreed):
             before, after = {**change.before, target: agreed}, {**change.after, target: made}

@@ -70,7 +70,7 @@ class SharedCommands:
         """Returns the command for the change at `lsn`, as it was read after `since`; None if there was none.
 
         One reading after `since` serves all changes of the source. If another thread is reading, and the target does
-        not answer for long, the result of the reading before is returned. This is safe: the caller asks again later.
+        not answer for long, the previous result is returned. This is safe: the caller asks again later.
         """
         if self._reading.acquire(timeout=_ANSWER_SECONDS):
             try:

@@ -111,7 +111,7 @@ def _without_comment(line: str) -> str:
 def _secrets(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
     """Returns the scalars that are secrets, with their places: the keys and list items that lead to them.
 
-    A scalar with aliases has several places. It is a secret at all of them if it is a secret at one of them.
+    A scalar with aliases has several places. If it is a secret at one of these places, it is a secret at all of them.
     """
     scalars = _scalars_of(text)
     secrets = {id(node) for place, node in scalars if _is_secret(place, node)}

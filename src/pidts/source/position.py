@@ -18,8 +18,8 @@ _STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS", "SHOW BINLOG STATUS")
 _SETTLE_SECONDS = 600.0
 """The time within which a logged transaction has to become visible in the tables.
 
-The limit is high for sources that are replicas themselves. There, a transaction has its GTID from its beginning on, so
-it counts as logged, and not yet visible, for as long as it runs.
+The limit is high because of sources that are replicas themselves. On a replica, a transaction has its GTID from its
+beginning on. So until it ends, it counts as logged and not yet visible.
 """
 
 NOT_SETTLED = "source-not-settled"

@@ -55,7 +55,7 @@ def execution_of(
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:
     """Whether the rows copied in this run (`done`) and all rows left to copy are together too many for the driver.
 
-    If a server estimates too few rows for a table, Spark still starts, but later, since `done` counts.
+    If a server's estimate for a table is too low, `done` grows beyond it, so Spark starts later.
     """
     left = sum(max(0, state.estimate - state.rows) for state in states if not state.done and state.phase is Phase.ROWS)
     return done + left > direct_rows

@@ -68,8 +68,8 @@ class SparkOnDemand:
         self._wants_session = self._wants_calls = False
         self._is_called = self._is_ending = self._is_closing = False
         self._is_given_back = False
-        """Whether this run has given back the session. At first this is False, even if this run has no session: one of
-        the previous run may still exist, and this run gives it back.
+        """Whether this run has given back the session. At first this is False, even if this run has no session: the
+        previous run's session may still exist, and this run gives it back.
         """
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()

@@ -213,8 +213,9 @@ def answering_early(session: Session) -> Iterator[None]:
     The processes answer before they load their modules. For everything else, a session that PiDTS has not started keeps
     its own interpreter.
 
-    Spark's default interpreter is the first `python3` in the PATH. Outside of an activated environment, it does not
-    find this package, so it is replaced. If `PYSPARK_PYTHON` names an interpreter, this choice is kept.
+    Spark's default interpreter is the first `python3` in the PATH. If no virtual environment is activated, that
+    interpreter does not find this package. So another interpreter is set. If `PYSPARK_PYTHON` names an interpreter,
+    this choice is kept.
     """
     context = session.sparkContext
     usual = context.pythonExec

@@ -125,7 +125,7 @@ class Matcher:
             yield plain_zero(values)
 
     def _normal(self, name: str) -> Normal | None:
-        """Returns the normal of a column; None if its values are compared unchanged."""
+        """Returns the normal form of a column's values; None if they are compared unchanged."""
         return self._normals.get(Kind.JSON if name in self._documents else self.table.column(name).type.kind)
 
     def _differs(self, name: str, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:

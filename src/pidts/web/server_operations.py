@@ -67,7 +67,8 @@ class ServerOperations:
 
     def __init__(self, supervisor: Supervisor, runs: Runs) -> None:
         self._supervisor, self._runs = supervisor, runs
-        # A request waits here until a command may run. It has no thread meanwhile, since other requests need threads.
+        # A request waits here until a command may run. Meanwhile it occupies no thread, since other requests need the
+        # threads.
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def operations(self) -> list[Operation]:

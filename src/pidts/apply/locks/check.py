@@ -85,7 +85,7 @@ class ComparisonSettings:
     """
 
     seeks_removals: bool
-    """Whether other tasks, too, insert and delete rows of the target's tables. One of them may insert a row after this
+    """Whether other tasks, too, insert and delete rows of the target's tables. Such a task may insert a row after this
     task has deleted it, or may have deleted a row before this task inserts it. So deletes that find no row are
     recorded, and these records are read.
     """

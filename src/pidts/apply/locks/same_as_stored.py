@@ -94,7 +94,7 @@ def _same(spelling: Spelling, one: Any, other: Any) -> bool:
 
 
 def _spelling(column: Column, there: Column) -> Spelling | None:
-    """Returns a function that maps values to one value if the column stores them alike; None if it never does."""
+    """Returns a function that maps values that the column stores alike to one value; None if it stores none alike."""
     kinds = {column.type.kind, there.type.kind}
     if Kind.JSON in kinds:
         return _document

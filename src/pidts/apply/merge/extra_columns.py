@@ -5,10 +5,10 @@ row moves from the first to the second:
 
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
-On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for ever. So
-would an UPDATE, to which a batch reduces a DELETE in t_1 and then this INSERT. So the existing row is removed before
-the new one is written (see `pidts.reduce.net_changes`). The new row then gets the defaults that every inserted row of
-t_2 gets.
+On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for ever. An
+UPDATE would also leave it, and a batch reduces a DELETE in t_1 and then this INSERT to an UPDATE. Therefore the
+existing row is removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the
+defaults that every inserted row of t_2 gets.
 
 The existing row is also removed if it remains from another table: the table was dropped or created again, or its column
 was dropped in a part of the log that was not read. This can happen even to a target table with only one source table,

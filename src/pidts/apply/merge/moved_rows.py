@@ -336,8 +336,8 @@ class _Outcomes:
 
         If a key has no entry, the target has a row of the key only if a member had the key before. The row's key may
         have another spelling. With `any_spelling` such a row counts, since the new row replaces it. Without
-        `any_spelling` it does not count: its own member may have given it the new spelling, and if not, the target
-        refuses the new row.
+        `any_spelling` it does not count, for two reasons. The row's own member may have given the row the new spelling.
+        Otherwise the target refuses the new row.
         """
         got, gone, left = (np.zeros(self._key.max(initial=-1) + 1, np.bool_) for _ in range(3))
         got[self._key[self._got >= 0]] = True

@@ -250,7 +250,10 @@ class ImageCompletion:
         return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
 
     def _demand_own_rows(self, seen: Mask) -> None:
-        """Halts if a row with a new key takes columns from the row at its old key. `seen`: changes made already."""
+        """Halts if a row with a new key takes columns from the row at its old key.
+
+        The target may have the `seen` changes.
+        """
         moved = self._moves & seen
         if not moved.any():
             return

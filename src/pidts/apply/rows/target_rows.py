@@ -38,7 +38,7 @@ def target_rows(
 def _asked_again(
     session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
-    """Adds the rows that the target has for other spellings of keys without a row; returns the new `rows` and `at`."""
+    """Adds rows that the target has under other spellings of keys without a row; returns the new `rows` and `at`."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):

@@ -21,8 +21,9 @@ from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk, carry_out, 
 class CopyThreads:
     """Carries out pieces in up to `copy_threads` threads, which begin at once.
 
-    If a piece fails, or if `is_over` becomes true, each thread ends after its current piece. Nobody has to wait for the
-    threads: if a piece is loaded too late, the target refuses it, like one of a Spark task wrongly assumed dead.
+    If a piece fails, or if `is_over` becomes true, each thread ends after its current piece. No caller has to wait for
+    the threads: if a piece is loaded too late, the target refuses it, as it refuses a piece of a Spark task that was
+    wrongly assumed dead.
     """
 
     def __init__(self, context: JobContext, pieces: Sequence[RequestedChunk], is_over: Callable[[], bool]) -> None:

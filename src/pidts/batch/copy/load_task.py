@@ -316,7 +316,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
-    """Reads rows by recorded keys. They wait for the batch that settles them, since it may record more keys."""
+    """Reads rows by recorded keys. The batch that settles the keys writes the rows, since it may record more keys."""
     request = piece.request
     with closing(context.target.connect()) as session:
         forget_settled(session, context.task, context.source.source_id, context.epoch, request)

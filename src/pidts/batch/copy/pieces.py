@@ -161,8 +161,8 @@ class _SourceConnection:
     def session(self) -> Session:
         if self._session is None:
             self._session = connect(self._context.source)
-            # A schema change on the source may wait for other sessions. Neither the log nor the end of the run may wait
-            # for it.
+            # A schema change on the source may wait for other sessions. The batches and the end of the run must not
+            # wait for this change.
             query(self._session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return self._session
 

@@ -120,7 +120,7 @@ def _mapped(state: Any, table_id: int) -> int:
 
 @jit
 def _map(state: Any, body: int, size: int) -> int:
-    """Reads a table map. If a known one has the same bytes, this one becomes the only current table map with its id."""
+    """Reads a table map. If a known table map has the same bytes, it becomes the only current one with this id."""
     if size < 8:
         return HAND_OVER
     table_id = _table_id(body)

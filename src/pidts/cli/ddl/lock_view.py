@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _ANY = ": *"
-"""A name with this suffix stands for all shards of a source. The task has not begun with this source yet, so their
-number is not known.
+"""A name with this suffix stands for all shards of a source. The task has not begun with this source yet, so the number
+of its shards is not known.
 """
 
 

@@ -160,7 +160,7 @@ class TransactionEvents:
         return self._begin + (low - self._begin) % _WRAP
 
     def _without_place(self, raw: bytes) -> bytes:
-        """Returns a TABLE_MAP with 0 as its place in the log: its copy may be far from the original place."""
+        """Returns a TABLE_MAP with 0 as its place in the log: the copy may be far from the place of the original."""
         moved = raw[:13] + bytes(4) + raw[17:]
         if not self.format.checksum:
             return moved

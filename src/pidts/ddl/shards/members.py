@@ -142,8 +142,9 @@ class Members:
     ) -> dict[Member, frozenset[str]]:
         """Returns the entries of `dropped` that the arrival's change alters. `agreed` is the agreed structure after it.
 
-        `origins` has the earlier names of columns that keep their values under new names. `was` is the structure
-        before. If a default differs from the one there, members that lack the column have older values in it, too.
+        `origins` has the earlier names of columns that keep their values under new names. `was` is the structure before
+        the change. If a column has another default in `was`, the rows of members that lack the column may have either
+        value.
         """
         there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}

@@ -126,8 +126,8 @@ def settle_missed(
 ) -> None:
     """Updates, in the open transaction, the missed changes of tables that continue after an unread part of the log.
 
-    If a table has the structure after one of its missed changes, it no longer misses this change and earlier ones. Of
-    any other table, the progress is not known: it counts as missing nothing, like a dropped table (None).
+    If a table has the structure after one of its missed changes, it no longer misses this change and earlier ones. The
+    progress of any other table is not known: it counts as a table without missed changes, like a dropped table (None).
     """
     missed = load_missed(session, task, (source,)) if target_table else {}
     left = {

@@ -80,7 +80,7 @@ class OnlineDdl:
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """Returns the real tables whose shadow this table may be; None: any, since its name may be cut off."""
+        """Returns the real tables whose shadow this table may be; None if any may be, since its name is cut off."""
         if len(shadow.name) >= _LONGEST:
             return None
         name = self._found(self.shadow, shadow) or ""

@@ -44,7 +44,8 @@ ReadNear: TypeAlias = Callable[[Table, pa.Table, int], pa.Table]
 """Reads and locks rows by their keys. The arguments are the table, the keys and the largest number of rows."""
 
 _ROWS, _SCANNED_ROWS = 100, 400
-"""The largest number of rows of one statement: with an index; without one, as each statement reads the whole table."""
+"""The most rows of a statement: if an index finds them, and if not. Without an index, each statement reads the whole
+table."""
 _NUMBERS = 1000
 """How many numbers one statement that removes near rows may have."""
 _CROWD, _FEW_NEAR = 4, 1000

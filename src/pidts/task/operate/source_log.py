@@ -1,8 +1,8 @@
 """Compares the end of each source's log with the place up to which the target has it.
 
 The source knows where its log ends. The relay knows which part of the log has changes for the task, and since when. If
-the target has the whole log, the lag is 0. Otherwise it is known only on the machine with the relay. There it is known
-if the relay has a change that the target lacks, or has the whole log.
+the target has the whole log, the lag is 0. Otherwise only the machine with the relay may know the lag: the relay has to
+contain a change that the target lacks, or the whole log.
 """
 
 from __future__ import annotations

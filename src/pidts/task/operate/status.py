@@ -405,8 +405,8 @@ class PartialColumn:
     """A column of a target table that only some shards have.
 
     In optimistic mode, the target gets a column when the first shard has it, and drops it when the last shard has
-    dropped it. In between no shard waits, so no lock names the shards that lack the column. In pessimistic mode, an
-    operator may have let shards continue without the others, or skipped changes of shards.
+    dropped it. Between these two moments no shard waits, so no shard lock names the shards that lack the column. In
+    pessimistic mode, an operator may have let shards continue without the others, or skipped changes of shards.
     """
 
     target: TableName

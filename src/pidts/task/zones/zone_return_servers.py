@@ -259,8 +259,8 @@ class ReturningZone:
     def begin_out(self) -> None:
         """Lets the tasks out of the zone begin where `written` has ended, so that later changes are carried.
 
-        The structures are read without locks. Nobody changes them: up to here, the log has no change of a program, and
-        the task that fills the zone has ended.
+        The structures are read without locks, since nothing changes them: the log up to this place has no change of a
+        program, and the task that fills the zone has ended.
         """
         assert self._until is not None, "`written` has not counted the changes"  # noqa: S101
         for one, config in self.directions.items():
