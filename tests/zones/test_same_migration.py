@@ -60,8 +60,8 @@ def zone(mysql_like: Server, database: str, run_sql: RunSql) -> Zone:
 
 
 NOT_SHOWN = (
-    "no structure shows whether programs of this zone have made this schema change, too; if they have, it is now made "
-    "twice. Compare the zones (pidts verify TASK)"
+    "the table's structure does not show whether programs of this zone have also made this schema change. If they have, "
+    "it is now made a second time. Compare the zones (pidts verify TASK)"
 )
 MADE = [
     "ALTER TABLE t ADD COLUMN c INT",

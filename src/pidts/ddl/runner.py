@@ -288,7 +288,7 @@ def _with_records(change: SchemaChange, records: Mapping[RecordKey, Mapping[Tabl
 
 def _summary(step: Admission) -> str:
     if step.passes:
-        return "schema change passes, other shards have made it"
+        return "schema change not run, since other shards have made it"
     change = step.change
     match change.command:
         case DdlCommand(kind=CommandKind.SKIP):
@@ -297,4 +297,4 @@ def _summary(step: Admission) -> str:
             return f"schema change replaced, as ordered: {'; '.join(statements)}"
     if change.others:
         return f"schema change applied for {len(change.others) + 1} shards"
-    return "schema change applied" if change.statement is not None else "schema change put on record"
+    return "schema change applied" if change.statement is not None else "schema change recorded, with nothing to run"

@@ -242,7 +242,7 @@ class Follower:
             if after is None:
                 continue
             self._log.warning(
-                "the relay server's relay has other log after this place, and the copy is cut back",
+                "the relay server's relay has a different log after this place, so this part of the copy is removed",
                 after=str(after),
                 had=str(writer.lsn),
             )

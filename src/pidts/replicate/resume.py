@@ -265,7 +265,7 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
         return
     before = f"the log file {known} of {known.server}" if known is not None else f"a log with the GTIDs {gtid_set}"
     what = (
-        f"the checkpoint is in {before}, and the relay has {there} of {there.server} at this place, with other "
+        f"the checkpoint is in {before}. At this place, the relay has {there} of {there.server}, and different "
         f"transactions before it ({found})"
     )
     raise Halted("other-source", what, where=where, todo=OWN_RELAY)
@@ -423,7 +423,7 @@ def _by_gtid(server: SourceState, *, known: bool = True) -> str:
 
 def log_made_anew(known: LogFile, there: LogFile, where: Where, *, holder: str) -> Halted:
     """Returns the error for a source that has made a checkpoint's log file anew. `holder` has the new file."""
-    return _went_back(f"the checkpoint is in the log file {known}, and {holder} has {there}", where)
+    return _went_back(f"the checkpoint is in the log file {known}, but {holder} has {there} under this name", where)
 
 
 def _went_back(what: str, where: Where) -> Halted:

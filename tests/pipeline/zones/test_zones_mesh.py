@@ -46,7 +46,7 @@ def test_a_row_that_comes_after_its_deletion_is_set_aside() -> None:
     settled(*tasks.values())
     assert [zone.rows() for zone in zones.values()] == [{}, {}, {}]
     assert {name: locked(task) for name, task in tasks.items() if locked(task)} == {
-        "ac": {5: "task bc deleted a row with this key before this row arrived: perhaps the deleted row is this row"}
+        "ac": {5: "task bc deleted a row with this key before this row arrived: perhaps it deleted this row"}
     }
 
 
@@ -81,10 +81,7 @@ def test_a_deletion_of_another_zones_row_counts_after_one_of_the_zones_own(*, cr
     settled(*tasks.values())
     if crosses:
         assert [zone.rows() for zone in zones.values()] == [{}, {}, {5: THIRD}]
-        why = (
-            "the change before it left the row with other values: "
-            "a change that another zone made in between has not arrived"
-        )
+        why = "the row's previous change left other values: a change that another zone made in between has not arrived"
         assert locked(tasks["bc"]) == {5: why}
     else:
         assert [zone.rows() for zone in zones.values()] == [{}, {}, {}]

@@ -70,8 +70,8 @@ def warn_if_not_shown(change: SchemaChange) -> None:
     exchanges = isinstance(statement, RenameTable) and change.before == change.after
     if exchanges or (isinstance(statement, AlterTable) and _makes_anew(statement, change.before.get(statement.table))):
         _log.warning(
-            "no structure shows whether programs of this zone have made this schema change, too; if they have, it is "
-            "now made twice. Compare the zones (pidts verify TASK)",
+            "the table's structure does not show whether programs of this zone have also made this schema change. If "
+            "they have, it is now made a second time. Compare the zones (pidts verify TASK)",
             statement=change.text,
         )
 

@@ -92,9 +92,7 @@ from pidts.model import Kind, Lsn, Table
 from pidts.model.errors import named
 from pidts.reduce.key_numbers import Mask, Numbers
 
-_BREAK = (
-    "the change before it left the row with other values: a change that another zone made in between has not arrived"
-)
+_BREAK = "the row's previous change left other values: a change that another zone made in between has not arrived"
 
 _SPELLED = frozenset({Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR})
 """Types in which equal values may have different texts or bytes."""
@@ -215,7 +213,7 @@ def row_name(key: str, row: str) -> str:
 
 def _reason(tasks: Sequence[str]) -> str:
     return (
-        f"the change before it, which {named('task', sorted(set(tasks)), 'has', 'have')} applied, was made in two "
+        f"the row's previous change, which {named('task', sorted(set(tasks)), 'has', 'have')} applied, was made in two "
         "zones: the program that made this change may not have known the other zone's change"
     )
 

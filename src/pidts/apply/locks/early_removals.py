@@ -150,7 +150,7 @@ def removed_before(
         if counting:
             tasks = ", ".join(sorted({one.task for one in counting}))
             found[event] = (
-                f"task {tasks} deleted a row with this key before this row arrived: perhaps the deleted row is this row"
+                f"task {tasks} deleted a row with this key before this row arrived: perhaps it deleted this row"
             )
     return found
 

@@ -263,7 +263,7 @@ class ImageCompletion:
             raise Halted(
                 "partial-row-image",
                 f"the log has only a part of the row that got the key {self._key('after', int(change))}, and the "
-                "target may already have had this change, and so may have a different row with the former key",
+                f"target may already have this change. Then it may have another row with the former key",
                 where=self._where(int(change)),
                 todo=f"Copy the table again: {RESYNC}",
             )

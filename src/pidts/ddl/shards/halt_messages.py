@@ -132,7 +132,7 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
     again = f"this change, and copy this shard's rows again: run {SKIP}; {RESYNC}"
     if unlike != ", ".join(columns):
-        what = f"the target has a different {unlike}, and this shard's rows have the target's values there"
+        what = f"the target has a different {unlike}, and stores the target's values in this shard's rows"
         todo = f"Skip {again}"
         return Halted("shards-disagree", what, todo=todo)
     what = (

@@ -194,7 +194,9 @@ class IndexFiles:
             return listed[0]
         at = bisect_right(listed, after, key=lambda header: header.start)
         if at == 0:
-            raise self.folder.purged(f"the relay begins after {listed[0].start}, and has no entries after {after}")
+            raise self.folder.purged(
+                f"the relay begins after {listed[0].start}, so entries between {after} and that place are missing"
+            )
         return listed[at - 1]
 
     def note(self, segment: int, key: LsnKey, place: int) -> None:

@@ -52,13 +52,14 @@ _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-c
 
 
 _BESIDE_OTHERS = (
-    "Other shards have rows in this table, so keep it. If a schema change of this shard, or of its source, was "
-    "skipped (`pidts ddl skip`), the shard continues by itself when the target has the other shards' change. After "
-    "`pidts ddl unlock` it continues at once. If a change of the other shards was run without this shard (unlock), "
-    "make it on this shard, too. Then stop the task, and read the shard's rows again: pidts run TASK --resync TABLE. "
-    "Or add what is missing to the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), then: pidts ddl "
-    "retry TASK --source SOURCE --table TABLE --yes. If the target has lost the whole table, stop the task and run it "
-    "with --resync of all shards that have rows there. The task creates the table again and copies their rows"
+    "Other shards have rows in this table, so keep it. If you have skipped a schema change of this shard or of its "
+    "source (`pidts ddl skip`), the shard continues by itself when the target gets the change that the other shards "
+    "make. After `pidts ddl unlock` it continues at once. If a change of the other shards was run without this shard "
+    "(unlock), make it on this shard, too. Then stop the task, and read the shard's rows again: pidts run TASK "
+    "--resync TABLE. Or add what is missing to the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), "
+    "then: pidts ddl retry TASK --source SOURCE --table TABLE --yes. If the target has lost the whole table, stop "
+    "the task and run it with --resync of all shards that have rows there. The task creates the table again and "
+    "copies their rows"
 )
 
 

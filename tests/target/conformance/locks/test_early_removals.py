@@ -25,7 +25,7 @@ from pidts.model.zone import ZONE_NOTE
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 FOLDED = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_general_ci")
 ROW, OTHER = (5, "five", 1, "t"), (5, "again", 2, "t")
-WHY = "task {} deleted a row with this key before this row arrived: perhaps the deleted row is this row"
+WHY = "task {} deleted a row with this key before this row arrived: perhaps it deleted this row"
 
 
 class ZoneTask(Task):

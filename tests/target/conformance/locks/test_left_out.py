@@ -75,7 +75,7 @@ def test_the_next_change_of_the_row_is_set_aside(
     assert content(session, structure) == [TWO, (6, "sechs", 6, "t")]
     (lock,) = locks(session, ours.task, structure)
     assert lock.shown == "id=5"
-    assert lock.why.startswith(f"the change before it, which task {ours.task} has applied, was made in two zones")
+    assert lock.why.startswith(f"the row's previous change, which task {ours.task} has applied, was made in two zones")
 
 
 def test_after_a_delete_only_an_equal_row_is_set_aside(

@@ -25,7 +25,7 @@ SPELLED = {Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR}
 SET: Change = (Op.UPDATE, ONE, TWO)
 BACK: Change = (Op.UPDATE, TWO, ONE)
 WHY = (
-    "the change before it, which task {} has applied, was made in two zones: the program that made "
+    "the row's previous change, which task {} has applied, was made in two zones: the program that made "
     "this change may not have known the other zone's change"
 )
 
