@@ -365,7 +365,7 @@ def test_a_table_that_waits_for_the_others_is_reported_at_once_and_is_no_differe
     shown = capsys.readouterr().out.splitlines()
     assert f"  merged from a: {name}.t_1, {without}" in shown
     assert (
-        "task: no row is known to differ, but 40 rows of tables with changes that are not applied yet are not equal, "
+        "task: no row is known to differ, but 40 rows in tables with changes that are not applied yet are not equal, "
         "and may differ even after these changes, 159 rows of 1 table compared"
     ) in shown
     assert one.waits[0].startswith(f"a: {name}.t_1 waits at ")

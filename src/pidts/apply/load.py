@@ -120,7 +120,7 @@ def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
 
 def _demand_time(asked: LoadRequest, table: Table, furthest: Lsn) -> None:
     if furthest > asked.low:
-        what = f"rows were read at {asked.low} of the log, but the target is already at {furthest}"
+        what = f"rows were read when the log was at {asked.low}, but the target is already at {furthest}"
         raise _too_late(asked, table, what)
 
 

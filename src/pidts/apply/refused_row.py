@@ -47,7 +47,7 @@ class RefusedRow:
     row: pa.Table
     """The row's identity; all of its columns if its table has none."""
     written: bool
-    """Whether the target has refused to write the row, and not to remove it."""
+    """Whether the target has refused to write the row; False if it has refused to remove the row."""
     error: Halted
     change: int = 0
     """The index of the row's net change among the commit's net changes."""

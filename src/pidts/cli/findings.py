@@ -144,7 +144,7 @@ def _in_short(report: Report) -> str:
     waiting, locked = (sum(getattr(one, name) for one in report.tables) for name in ("waiting", "locked"))
     unseen = sum(bool(one.waits) and not one.waiting for one in report.tables)
     found = [
-        f"{plural('row', waiting)} of tables with changes that are not applied yet "
+        f"{plural('row', waiting)} in tables with changes that are not applied yet "
         f"{'is' if waiting == 1 else 'are'} not equal, and may differ even after these changes"
         if waiting
         else "",

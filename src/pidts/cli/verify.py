@@ -191,7 +191,7 @@ def comparison_of(parts: Sequence[TaskConfig], tables: str, state: str) -> str:
 def saved_in(file: MemoryFile, memory: list[ComparisonState]) -> Callable[[ComparisonState], None]:
     """Returns a function that replaces the state in `memory` and, if possible, in the file.
 
-    A full disk must not prevent a comparison. Nor must a relay's folder in which the user may not write.
+    A comparison must work even if the disk is full, or if the user may not write in the relay's folder.
     """
     is_said = False
 

@@ -168,7 +168,8 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
             f"this change rewrites the values of column {', '.join(names)} on one shard only, and {target} also has "
             "rows of other shards",
             where=replace(due.where, table=str(arrival.member.table)),
-            todo=f"Make the change on all shards in two steps, under another name. Or skip it, and copy this shard's "
+            todo=f"Make the change on all shards in two steps, with another name for the new column. Or skip it, and "
+            f"copy this shard's "
             f"rows again: run {SKIP}; {RESYNC}. Or give SQL for the rows of all shards: run {REPLACE}",
         )
 

@@ -239,9 +239,9 @@ class RelayReader:
         if lsn.change_no >= header.origin.change_no or lsn <= header.start:
             return
         what = (
-            f"the relay has continued after {header.start} with the log of another server ({header.origin.server}), "
-            f"and the task is at the later place {lsn} in the log of the server before. The changes between would be "
-            "applied twice"
+            f"after {header.start}, the relay has the log of another server ({header.origin.server}), but the task "
+            f"has reached {lsn}, a later place in the former server's log. The changes between these two places "
+            f"would be applied twice"
         )
         where = Where(source=self.folder.source_id, file=str(self.folder.path))
         raise Halted("other-source", what, where=where, todo=OWN_RELAY)

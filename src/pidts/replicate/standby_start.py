@@ -95,12 +95,12 @@ def standby_start(
         raise _impossible("nothing was received yet from the server that took over last", where)
     usable = samples.usable(received.position(origin.log_base))
     if not usable:
-        raise _impossible(f"the known places in its log are all after {received}, which was received last", where)
+        raise _impossible(f"all known places in its log are after {received}, the last place that was received", where)
     change_no = origin.change_no + 1
     sample, awaited = _awaited(reader, usable, received)
     start = sample.standby
     if start.offset > logs.get(start.file, -1) or start.offset >= _FAR:
-        raise _impossible(f"it does not have its own log from {start} on any more", where)
+        raise _impossible(f"it no longer has its log from {start} on", where)
     if awaited is None:
         return StandbyStart(start, after_whole_log(change_no))
     walk = _Walk(source, start, server_id)
@@ -134,7 +134,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
     ended = reader.former_source_log(max(numbers)) if numbers else None
     if ended is None:
         if numbers:
-            raise Transient("no-position", "the relay does not have the end of its log any more", where=server.where)
+            raise Transient("no-position", "the relay no longer has the end of this server's log", where=server.where)
         return None
     with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)

@@ -16,7 +16,9 @@ from pathlib import Path
 
 FOLDER = "PIDTS_SANDBOX_DATA"
 _OF_ONE_SERVER = ("auto.cnf",)
-"""The file with MySQL's identity. A copy must not have it, since each server needs its own. TLS keys may be shared."""
+"""The file with MySQL's identity. A copy of the data must not contain this file, since each server needs its own
+identity. TLS keys may be shared.
+"""
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:

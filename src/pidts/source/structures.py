@@ -141,7 +141,7 @@ def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableNa
 def table_facts(
     connection: Session, names: Iterable[TableName], first: str, *more: str
 ) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
-    """Yields columns of information_schema.tables for tables whose first one is not NULL; a query per schema."""
+    """Yields `first` and `more` columns of information_schema.tables, for tables in which `first` is not NULL."""
     wanted = set(names)
     for schema in sorted({name.schema for name in wanted}):
         sql = (

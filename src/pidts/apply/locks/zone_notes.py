@@ -98,7 +98,10 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
         keys = [(_as_now(table, unpacked(row["key_values"], LEFT_OUT)), row) for row in mine]
         known = [(key, row) for key, row in keys if key is not None]
         if len(known) < len(keys):
-            _log.warning("notes are left out, since the table has another key now", table=str(name))
+            _log.warning(
+                "notes of another zone about the table are ignored, since the table has another key now",
+                table=str(name),
+            )
         if known:
             names = key_names(session, table, pa.concat_tables([key for key, _ in known]))
             record = {

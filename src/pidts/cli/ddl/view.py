@@ -336,7 +336,7 @@ def _effect_on_shards(at: BlockedChange, kind: CommandKind, lock: OpenLock) -> l
     unfit = ", ".join(at.halt.unfit) if at.halt is not None and kind is CommandKind.UNLOCK else ""
     if unfit:
         lines.append(
-            f"before their own change, rows of these shards do not fit, and the shards halt until then: {unfit}"
+            f"rows of these shards do not fit, so the shards halt until they make the change themselves: {unfit}"
         )
         lines.append(
             for_this_task(f"so make the change on these shards first; if a table halts, stop the task, then: {RESYNC}")

@@ -45,7 +45,7 @@ class ServerStructures:
             changes = [change for change in current.changes_ahead(blocks, number) if change.lsn > lsn]
             return current.before(changes, number, dialect), current.reading.dialect
         changes = [change for change in current.changes_of_copy(blocks, number) if change.lsn > lsn]
-        # The files may be those of another server. So they need not contain the moment at which the catalog was read.
+        # The files may be those of another server, and may end before the moment at which the catalog was read.
         return current.reading.history.before(changes, dialect), current.reading.dialect
 
 

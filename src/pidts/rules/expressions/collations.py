@@ -117,7 +117,7 @@ def collation(name: str) -> Collation:
 
 
 def fits(text: str, charset: str) -> bool:
-    """Whether a charset can represent a constant. If a column's charset cannot, the server compares in another one."""
+    """Whether a charset can represent a constant. If not, the server compares the column in another charset."""
     if charset in ("utf8", "utf8mb3"):
         return max(text, default="") <= "\uffff"
     if charset in ("ascii", "latin1", "gbk"):

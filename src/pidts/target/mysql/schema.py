@@ -113,7 +113,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> RenderedChange:
-        """Returns this server's statements. Refuses a new column if it would fill rows otherwise than the source."""
+        """Returns this server's statements. Refuses a new column that would get other values than on the source."""
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:

@@ -197,7 +197,8 @@ def _views(detail: str) -> list[str]:
 def translate_connect(error: psycopg.Error, place: str, ask: Callable[[], str] = str) -> PidtsError:
     """Translates an error of a login; a refused login is permanent, since the next attempt would be refused, too.
 
-    `ask` returns the SQLSTATE of the error, or an empty text. It is asked if the server may have translated the text.
+    `ask` returns the SQLSTATE of the error, or an empty text. It is called if the server may have translated the
+    error's text.
     """
     what = _message(error)
     who = f"the target {place}"

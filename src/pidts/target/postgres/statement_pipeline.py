@@ -47,7 +47,9 @@ _ALTERING = (b"ALTER", b"DROP")
 _UNPREPARED = 5
 """How often a statement is executed before it is prepared. Some statements come only a few times."""
 _PREPARED = 500
-"""The largest number of prepared statements. Each table needs two, and with fewer they would replace each other."""
+"""The largest number of prepared statements. Each table needs two statements. With a lower limit, they would replace
+each other.
+"""
 _LONG = 1 << 10
 """A statement without parameters that is longer than this has its values in its text, and does not come again."""
 

@@ -28,7 +28,8 @@ from pidts.task.config.task_file import TaskConfig
 def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     """Halts if the target's checkpoint is before the position that the relay has recorded as the task's need.
 
-    The need is read before the checkpoint. In the other order, a run that moves both meanwhile would cause a halt.
+    The need is read before the checkpoint. If the checkpoint were read first, a run that moves both in between would
+    cause a halt.
     """
     if not config.is_between_zones:
         return

@@ -461,7 +461,7 @@ class _NumberCheck:
     def report(self, name: TableName) -> TableReport:
         note = f"{self._count:,} records" + (f", from {self.last:,} to {self._upto:,}" if self._count else "")
         if self._given_from is None:
-            note += "; whether numbers are left out is not known: an earlier version of PiDTS has begun the channel"
+            note += "; it is not known whether numbers are missing: an earlier version of PiDTS has begun the channel"
         more = f" (and {len(self._gaps) - 1} more places)" if len(self._gaps) > 1 else ""
         problem = f"records are missing or were altered: {self._gaps[0]}{more}" if self._gaps else ""
         return TableReport(name, missing=self._lost, problem=problem, note=note)

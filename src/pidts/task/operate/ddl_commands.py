@@ -235,11 +235,11 @@ class TaskCommands:
             raise ConfigError(
                 "shard-comes",
                 f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
-                "table still lacks columns of the joining table's rows. So a ddl command for this statement has no "
-                "effect",
+                f"table still lacks columns of the new table's rows. So a ddl command for this statement would have "
+                f"no effect",
                 where=Where(source=at.source),
                 todo="Add the missing columns on the other shards, or give the ddl command for those shards' schema "
-                "change. If the rows of the joining table fit without these columns, skip its own statement: "
+                "change. If the rows of the new table fit without these columns, skip the statement itself: "
                 f"{with_place(SKIP, at.source, str(at.lsn))}",
             )
 

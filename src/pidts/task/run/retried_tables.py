@@ -62,8 +62,8 @@ class RetriedTables:
     ) -> dict[TableName, Lsn]:
         """Returns the tables that are tried again and have not caught up, each with its place.
 
-        `halted` are the tables that are halted now. `is_level`: the target lacks only changes of tables at an earlier
-        place.
+        `halted` are the tables that are halted now. `is_level`: the target has all changes, except changes of tables
+        that wait at an earlier place.
         """
         for name in self._halted - frozenset(halted):
             self._goals.setdefault(name, received)

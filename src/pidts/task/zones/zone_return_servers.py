@@ -79,7 +79,8 @@ class ReturningZone:
         if self.config.zones.converges:
             raise PrecheckFailed(
                 "zone-copy",
-                "with pidts.conflict: version, a row of the zone with a higher version would stay there alone",
+                "with pidts.conflict: version, rows of the zone that have a higher version would stay, and no other "
+                "zone would have them",
                 where=Where(file=str(self.config.path)),
                 todo=f"Drop the tables of zone {self.zone}, remove the records of its tasks, and let it join",
             )

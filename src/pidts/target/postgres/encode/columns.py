@@ -142,8 +142,8 @@ def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
                 "nul-in-text",
                 f"column {name} contains NUL, which PostgreSQL cannot store in text ({rows_of_batch})",
                 where=Where(table=str(table.name), key=key),
-                todo="Remove NUL on the source, or make the column binary. The log keeps this row as it was, so "
-                f"the task passes it only by copying the whole table again: {RESYNC}. Or leave the table out "
+                todo=f"Remove NUL on the source, or make the column binary. The log still contains the old row, so "
+                f"the task can only get past it by copying the whole table again: {RESYNC}. Or leave the table out "
                 "(ignore-tables)",
             )
     return None
