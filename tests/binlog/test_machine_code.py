@@ -47,13 +47,16 @@ def test_machine_code_is_beside_the_source_or_where_one_may_write(
     beside = tmp_path / "package" / "__pycache__"
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert machine_code._writable(beside) == tmp_path / "cache" / "pidts"
+    assert machine_code._parent(beside, "compiled-1") == tmp_path / "cache" / "pidts"
     beside.parent.mkdir()
-    assert machine_code._writable(beside) == beside
+    assert machine_code._parent(beside, "compiled-1") == beside
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert machine_code._writable(beside) == tmp_path / "cache" / "pidts"
+    assert machine_code._parent(beside, "compiled-1") == tmp_path / "cache" / "pidts"
+    (beside / "compiled-1").mkdir()
+    (beside / "compiled-1" / machine_code._mark()).touch()
+    assert machine_code._parent(beside, "compiled-1") == beside, "nothing has to be written there"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert machine_code._writable(beside) == tmp_path
+    assert machine_code._parent(beside, "compiled-1") == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -144,17 +147,43 @@ def test_a_run_that_compiles_shows_how_far_it_is(folder: Path) -> None:
     assert said[0].endswith(f": 2 of about {declared} functions are compiled")
 
 
+def doubled(folder: Path, cache: Path) -> list[str]:
+    """Calls two compiled functions of a module in this folder; returns the results, and what was not read from disk."""
+    folder.mkdir(exist_ok=True)
+    (folder / "doubled.py").write_text(
+        "from pidts.binlog.jit import entry, jit\n"
+        "@jit\ndef twice(x):\n    return 2 * x\n"
+        "@entry\ndef thrice(x):\n    return 3 * x\n"
+        "print(twice(2), thrice.ctypes(3), twice.stats.cache_hits.total(), thrice.cache_hits)\n"
+    )
+    environ = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", "import doubled"]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    return ended.stdout.split()
+
+
+def test_machine_code_is_read_from_disk_even_by_a_copy_of_the_program(tmp_path: Path) -> None:
+    assert doubled(tmp_path / "one", tmp_path / "cache") == ["4", "9", "0", "0"]
+    assert doubled(tmp_path / "two", tmp_path / "cache") == ["4", "9", "1", "1"]
+
+
 def test_functions_are_compiled_even_if_no_folder_can_be_written(tmp_path: Path) -> None:
     """This is so in a container whose files are all read-only. Each process then compiles for itself."""
-    script = tmp_path / "doubled.py"
-    script.write_text(
-        "from pidts.binlog.jit import entry, jit\n"
-        "def doubled(x):\n    return 2 * x\n"
-        "print(jit(doubled)(2), entry(doubled).ctypes(3))\n"
-    )
-    environ = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "IPythonCacheLocator"}
-    ended = subprocess.run([sys.executable, script], env=environ, capture_output=True, text=True, check=False)
-    assert ended.stdout == "4 6\n", ended.stderr
+    (tmp_path / "cache").touch()  # a file, so that no folder can be made in it
+    assert doubled(tmp_path / "one", tmp_path / "cache") == ["4", "9", "0", "0"]
+
+
+def test_damaged_machine_code_is_compiled_again(tmp_path: Path) -> None:
+    """A power failure can leave empty files."""
+    doubled(tmp_path / "one", tmp_path / "cache")
+    for pattern in ("*.nbc", "*.nbi"):
+        damaged = list((tmp_path / "cache").rglob(pattern))
+        assert len(damaged) == 2
+        for file in damaged:
+            file.write_bytes(b"")
+        assert doubled(tmp_path / "one", tmp_path / "cache") == ["4", "9", "0", "0"]
+    assert doubled(tmp_path / "one", tmp_path / "cache") == ["4", "9", "1", "1"]
 
 
 def test_machine_code_for_another_processor_is_not_complete(tmp_path: Path) -> None:

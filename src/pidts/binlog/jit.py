@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import platform
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numba
@@ -24,6 +22,8 @@ from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import event
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCacheLocator
+from numba.core.ccallback import CFunc
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
@@ -33,7 +33,6 @@ if sys.byteorder != "little":
     raise ImportError("this machine is big-endian, and PiDTS needs a little-endian one")
 
 F = TypeVar("F", bound=Callable[..., Any])
-_declaring = threading.RLock()
 
 
 def jit(function: F) -> F:
@@ -52,23 +51,69 @@ def entry(function: Callable[..., int]) -> Any:
     A `jit` function is compiled again as a part of each of its callers, and of their callers, which takes time.
     Compiled callers of an `entry` only need its `address`, for `invoke`. Plain callers use its `ctypes`.
     """
-    signature = types.int64(*[types.int64] * function.__code__.co_argcount)
-    return _declared(partial(numba.cfunc, signature, error_model="numpy"), function)
-
-
-def _kept(function: F, **options: Any) -> F:
-    done: F = _declared(partial(numba.njit, nogil=True, error_model="numpy", **options), function)
+    number: Any = types.int64
+    arguments = (number,) * function.__code__.co_argcount
+    done = _Entry(function, (arguments, number), locals={}, options={"error_model": "numpy"})
+    done.compile()
     return done
 
 
-def _declared(decorator: Callable[..., Any], function: Callable[..., Any]) -> Any:
-    with _folder():
+def _kept(function: F, **options: Any) -> F:
+    done: Any = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    done._cache = _MachineCode(function)  # noqa: SLF001 - Numba has no other way to choose where code is kept
+    compiled: F = done
+    return compiled
+
+
+class _Place(InTreeCacheLocator):
+    """The place of a function's machine code: in `cache_folder`, in a folder for the function's package.
+
+    Numba's own places depend on the absolute path of the file, so a copy of the program would compile again. They also
+    must be writable, even if all functions are compiled already.
+    """
+
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        super().__init__(function, file)  # type: ignore[no-untyped-call]
+        self._cache_path = str(cache_folder() / function.__module__.rpartition(".")[0])
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Place:
+        return cls(py_func, py_file)
+
+
+class _PlaceOfCode(CompileResultCacheImpl):
+    _locator_classes = [_Place]  # noqa: RUF012 - as Numba declares it
+
+
+class _MachineCode(FunctionCache):
+    """Keeps the machine code of a function on disk. If this is not possible, each process compiles for itself."""
+
+    _impl_class = _PlaceOfCode
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Returns the kept code; None if there is none, or if it cannot be read, for example after a power failure."""
         try:
-            return decorator(cache=True)(function)
-        except RuntimeError as error:
-            if "no locator available" not in str(error):
-                raise
-            return decorator(cache=False)(function)  # Numba may write to no folder, so each process compiles for itself
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - a damaged file can raise any error
+            with suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keeps the code, unless the folder cannot be written or the disk is full."""
+        with suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+
+class _Entry(CFunc):
+    """A function with an address, whose machine code is kept on disk."""
+
+    def __init__(self, function: Callable[..., int], *about: Any, **options: Any) -> None:
+        super().__init__(function, *about, **options)
+        self._cache = _MachineCode(function)
 
 
 class _OpenCompilations(event.Listener):
@@ -93,23 +138,6 @@ event.register("numba:compile", _open_compilations)  # type: ignore[no-untyped-c
 def is_compiling() -> bool:
     """Whether this process is compiling a function now; code that is read from disk is not compiled."""
     return _open_compilations.count > 0
-
-
-@contextmanager
-def _folder() -> Iterator[None]:
-    """Sets Numba's cache folder while a function is declared, and then restores the setting for other users of Numba.
-
-    All threads share the setting, so a lock lets only one thread declare a function. Otherwise one thread could restore
-    the setting while another declares a function. That function's machine code would go to the working directory, and
-    the next process would compile it again.
-    """
-    settings: Any = numba.config
-    with _declaring:
-        before, settings.CACHE_DIR = settings.CACHE_DIR, str(cache_folder())
-        try:
-            yield
-        finally:
-            settings.CACHE_DIR = before
 
 
 def _loader(kind: types.Type, bits: int) -> Any:

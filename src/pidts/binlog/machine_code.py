@@ -33,6 +33,7 @@ def compiled() -> bool:
 def cache_folder() -> Path:
     """Returns the folder of the machine code: next to the source, or in NUMBA_CACHE_DIR or the user's cache.
 
+    It is in the user's cache if the folder next to the source is not complete, and this user may not write to it.
     Numba notices a change of a function's own file. It does not notice a change in another file, for example of a
     function that it calls or of a constant: code with an old memory layout would write to wrong addresses. So the
     folder's name has a digest of all files from which functions or constants are compiled.
@@ -40,7 +41,8 @@ def cache_folder() -> Path:
     digest = hashlib.sha256()
     for text in _sources():
         digest.update(text)
-    return _writable(Path(__file__).parent / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
+    name = f"compiled-{digest.hexdigest()[:16]}"
+    return _parent(Path(__file__).parent / "__pycache__", name) / name
 
 
 def _sources() -> Iterator[bytes]:
@@ -62,7 +64,7 @@ def progress() -> str:
 
 def is_complete() -> bool:
     """Whether the folder has the machine code of every function that a task needs, for this machine's processor."""
-    return _mark().exists()
+    return (cache_folder() / _mark()).exists()
 
 
 def complete(compile_all: Callable[[], object]) -> None:
@@ -78,7 +80,7 @@ def complete(compile_all: Callable[[], object]) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not is_complete():
                 compile_all()
-                _mark().touch()
+                (folder / _mark()).touch()
 
 
 def why_not_kept() -> str:
@@ -101,23 +103,22 @@ def last_kept_at() -> float:
     return latest
 
 
-def _mark(machine: Path = Path("/proc/cpuinfo")) -> Path:
-    """Returns the file that exists if the machine code is complete for this processor, Python and Numba."""
+def _mark(machine: Path = Path("/proc/cpuinfo")) -> str:
+    """Returns the name of a file that exists if the code is complete for this processor, Python and Numba."""
     what = f"{version('numba')} {sys.implementation.cache_tag}"
     with suppress(OSError):
         lines = machine.read_text(encoding="utf-8").splitlines()
         what += "".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
-    return cache_folder() / f"complete-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+    return f"complete-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
 
 
-def _writable(beside: Path) -> Path:
+def _parent(beside: Path, name: str) -> Path:
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(chosen)
-    try:
+    with suppress(OSError):
         beside.mkdir(exist_ok=True)
-    except OSError:
-        return _of_user()
-    return beside if os.access(beside, os.W_OK) else _of_user()
+    is_usable = os.access(beside, os.W_OK) or (beside / name / _mark()).exists()
+    return beside if is_usable else _of_user()
 
 
 def _of_user() -> Path:
