@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from pidts.cli.app import run_command
-from pidts.cli.errors import as_unexpected
+from pidts.cli.errors import OutputConsole, as_unexpected
 
 Output = pytest.CaptureFixture[str]
 
@@ -54,7 +54,7 @@ def test_an_error_that_typer_ends_without_a_message_is_shown(error: Exception, c
 
 
 def test_a_reader_that_has_closed_the_output_gets_no_error(capsys: Output) -> None:
-    for commands in (failing(KeyError("not reached")), printing("x")):
+    for commands in (failing(KeyError("not reached")), printing("x"), drawing("x")):
         reading, writing = os.pipe()
         os.close(reading)
         with os.fdopen(writing, "w") as closed, redirect_stdout(closed):
@@ -68,6 +68,16 @@ def printing(text: str) -> typer.Typer:
     @commands.command()
     def write() -> None:
         sys.stdout.write(text)
+
+    return commands
+
+
+def drawing(text: str) -> typer.Typer:
+    commands = typer.Typer()
+
+    @commands.command()
+    def draw() -> None:
+        OutputConsole().print(text)
 
     return commands
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import Never
 
 import structlog
 from rich.console import Console
@@ -67,6 +69,17 @@ def show_error(error: PidtsError, *, as_json: bool, beside: Mapping[str, object]
             _show_text(error)
     if as_json:
         write_line(json.dumps({"error": error.to_json(), **beside}, ensure_ascii=False), sys.stdout)
+
+
+class OutputConsole(Console):
+    """Prints the result of a command to stdout."""
+
+    def __init__(self) -> None:
+        super().__init__(soft_wrap=True, highlight=False)
+
+    def on_broken_pipe(self) -> Never:
+        """Raises the error: rich would send stdout to /dev/null, and `has_lost_output` could not find the cause."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def has_lost_output(probe: str = "") -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.text import Text
 
-from pidts.cli.errors import for_this_task
+from pidts.cli.errors import OutputConsole, for_this_task
 from pidts.cli.view import row_counts
 from pidts.model import Halted, PrecheckFailed
 from pidts.model.errors import listed, plural
@@ -51,7 +50,7 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
         ]
         print(json.dumps({"task": task, "ok": ready, "findings": items, "ignored": ignored}, ensure_ascii=False))
         return 0 if ready else PrecheckFailed.exit_code
-    console = Console(soft_wrap=True, highlight=False)
+    console = OutputConsole()
     width = max((len(finding.item) for finding in findings), default=0)
     for finding in findings:
         level = _level(finding)
@@ -89,7 +88,7 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(report.to_json(task), ensure_ascii=False), flush=True)
         return exit_code(report)
-    console = Console(soft_wrap=True, highlight=False)
+    console = OutputConsole()
     width = max((len(_named(one)) for one in report.tables), default=0)
     shared = shared_waits(report)
     for one in report.tables:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pidts.cli.errors import for_this_task
+from pidts.cli.errors import OutputConsole, for_this_task
 from pidts.model import PrecheckFailed
 from pidts.model.errors import listed, plural
 from pidts.task.checks.preview import FirstRunAction, TablePreview
@@ -50,7 +50,7 @@ def show_plan(
         about = {"task": config.name, "mode": config.mode, "tables": previews, "notes": notes}
         print(json.dumps(about, ensure_ascii=False))
         return code
-    console = Console(soft_wrap=True, highlight=False)
+    console = OutputConsole()
     groups = _alike(found)
     shared = _shared_notes(groups)
     for alike in groups:

@@ -281,10 +281,11 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
 
 
 def _show_step(step: CutoverStep) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(soft_wrap=True, highlight=False)
+    from pidts.cli.errors import OutputConsole
+
+    console = OutputConsole()
     state = Text(step.state.value.ljust(8), _STYLES[step.state.value])
     console.print(Text.assemble(state, (step.name.value.ljust(_WIDTH), "bold"), step.about))
     for line in step.details:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from pidts.cli.errors import OutputConsole
 from pidts.cli.relay.place import RelayPlace, TargetCheckpoints, read_checkpoints
 from pidts.model.errors import sentence
 from pidts.relay.integrity_check import broken
@@ -56,7 +57,7 @@ def show_reports(reports: Sequence[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"relays": reports}, ensure_ascii=False))
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = OutputConsole()
     for number, report in enumerate(reports):
         if number:
             console.print()

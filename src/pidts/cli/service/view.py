@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pidts.cli.errors import for_this_service
+from pidts.cli.errors import OutputConsole, for_this_service
 from pidts.cli.log_options import write_line
 from pidts.cli.service.client import ServiceClient
 
@@ -108,7 +108,7 @@ def _print_text(text: str) -> None:
 
 
 def _console() -> Console:
-    return Console(soft_wrap=True, highlight=False)
+    return OutputConsole()
 
 
 def _overview(tasks: Sequence[dict[str, Any]]) -> RenderableType:
