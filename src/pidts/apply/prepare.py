@@ -355,7 +355,7 @@ def _without_locked(
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
     """Adds the target's rows, which the transaction has read and locked, to the changes.
 
-    If a table has several net changes, none of them gets rows: the first one may modify these rows.
+    If a table has several net changes, they get no rows, since the first of them may modify the rows.
     """
     times = Counter(change.table.name for change in changes)
     return [

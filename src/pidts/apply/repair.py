@@ -96,7 +96,7 @@ def repair(
 
     `table` has the columns that all `origins` have. Raises `PendingChanges`, unless `insist` is true. `compares`: the
     task compares the target's rows before it changes them. So the transaction records up to which place of the source's
-    log these rows may already have the changes. Without `removes`, the rows of keys that no origin has stay.
+    log these rows may already have the changes. Without `removes`, a row stays even if no origin has its key.
     """
     known = [
         source

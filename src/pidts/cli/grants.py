@@ -91,7 +91,7 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 def _looked_at(config: TaskConfig, address: Address) -> Target:
     """Returns the task's target with the URL's account, since the task's own account may not exist yet.
 
-    A URL of PostgreSQL must name the task's database, since privileges are those of one database.
+    A URL of PostgreSQL must name the task's database, since privileges apply to one database.
     """
     spec = config.target
     if spec.warehouse:

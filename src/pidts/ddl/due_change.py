@@ -25,7 +25,7 @@ Concerns: TypeAlias = Callable[[TableName], bool]
 
 @dataclass(frozen=True)
 class DueChange:
-    """A schema change in the log. What all attempts to make it need is read and parsed once."""
+    """A schema change in the log. The data that all attempts at the change need is read and parsed once."""
 
     context: JobContext
     classifier: TransactionClassifier

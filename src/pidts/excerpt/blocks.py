@@ -103,7 +103,7 @@ def server_blocks(
     """Yields a server's log from a position on.
 
     With `follow`, the function waits for further log at the end of the log. `server_id` is the replica id with which
-    the function connects; None: that of `server`.
+    the function connects; None: the id of `server`.
     """
     replica = reader_name(server.source_id)
     with BinlogStream(server, begins, non_blocking=not follow, server_id=server_id, replica=replica) as stream:

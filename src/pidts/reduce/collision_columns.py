@@ -34,7 +34,7 @@ def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tu
     """Returns the columns to watch for `keys`, in the table's order. Without `keys`: for the table's own unique keys.
 
     All columns are watched if a key has a generated column or a column that only the target has. The log may lack the
-    value of the former, and the target may compute the value of the latter.
+    value of a generated column, and the target may compute the value of a column of its own.
     """
     return _own_watched(table) if keys is None else _watched(table, keys)
 

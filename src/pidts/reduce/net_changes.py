@@ -231,9 +231,9 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> ExpectedRows:
-    """Returns, for each key, its row before the batch's first change of the key; and the deleted keys without one.
+    """Returns each key's row before the batch's first change of the key, and the deleted keys that had no such row.
 
-    The batch itself inserts and deletes the rows of the latter.
+    A key without such a row has a row that the batch itself inserts and deletes.
     """
     table, start = batch.table, nets.column("start")
 

@@ -310,7 +310,7 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
     if ends:
         what = f"the log from {state.lsn} to {max(ends)} has to be received again, and another server has taken over"
         todo = (
-            "Point the source back to the old server until the relay has this log. If that server is gone, take a new "
+            "Point the task back to the old server until the relay has this log. If that server is gone, take a new "
             f"position: {RESYNC_ALL}"
         )
         raise Halted("relay-gap", what, where=where, todo=todo)
@@ -413,7 +413,7 @@ def _needs_gtid(state: RelayState, server: SourceState, where: Where) -> Halted:
 
 
 def _by_gtid(server: SourceState, *, known: bool = True) -> str:
-    todo = "A position of one server means nothing on another server. Point the source back"
+    todo = "A position of one server means nothing on another server. Point the task back to the former server"
     if not server.gtid_mode:
         return f"{todo}: this server writes no GTIDs, so the place cannot be found in its log"
     if not known:

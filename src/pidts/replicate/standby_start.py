@@ -300,5 +300,8 @@ def aligned(
 
 
 def _impossible(why: str, where: Where) -> Halted:
-    todo = "Point the source back, use GTIDs (enable-gtid: true), or continue from here: `pidts run TASK --resync`"
+    todo = (
+        "Point the task back to the former server, use GTIDs (enable-gtid: true), or continue from here: "
+        "`pidts run TASK --resync`"
+    )
     return Halted("other-source", f"this server cannot take over without GTIDs: {why}", where=where, todo=todo)

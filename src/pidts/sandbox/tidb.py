@@ -1,6 +1,7 @@
 """Starts TiDB on loopback, with its rows in one process, as root without a password.
 
-No package has TiDB's server for all machines. So TIDB_SERVER names the program, and `./test` does without it.
+No package has TiDB's server for all machines. So TIDB_SERVER names the program. Without TIDB_SERVER, `./test` tests no
+TiDB.
 """
 
 from __future__ import annotations

@@ -243,7 +243,8 @@ def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
 
     Columns are in the order of `like`, followed by other columns in the order of the tables. If some table allows NULL
     in a column, or lacks a column without a constant default, the result allows NULL in it. A unique key applies to all
-    rows, so it is left out unless all tables have it. If the tables have different defaults, that of `like` is used.
+    rows, so it is left out unless all tables have it. If the tables have different defaults, the default in `like` is
+    used.
     """
     tables = list(tables)
     liked = {column.name.lower(): column for column in like.columns} if like is not None else {}

@@ -79,7 +79,7 @@ def read_only_privileges(server: ServerInfo) -> list[Privilege]:
 
 
 def lacking_privileges(connection: Session) -> list[Privilege]:
-    """Returns those of these privileges that the account lacks."""
+    """Returns the privileges in this list that the account lacks."""
     server = server_info(connection)
     has = privileges_of(current_grants(connection, server))
     is_super = has.has(Privilege("SUPER"))

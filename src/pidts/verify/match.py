@@ -37,7 +37,7 @@ class Matcher:
         return rows.select(list(self.table.identity))
 
     def lacking(self, keys: pa.Table, rows: pa.Table) -> pa.Table:
-        """Returns those of `keys` that no row in `rows` has."""
+        """Returns the `keys` that no row in `rows` has."""
         left, _ = self.pairs(keys, rows)
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
 

@@ -352,7 +352,10 @@ class DdlRunner:
             raise
 
     def _take(self, session: TargetSession, change: SchemaChange) -> AttemptSuperseded | None:
-        """Marks the ddl commands as taken. Returns `AttemptSuperseded` if another one has replaced one of them."""
+        """Marks the ddl commands as taken.
+
+        Returns `AttemptSuperseded` if one of them was replaced by another command.
+        """
         commands = [(self._source, change.command), *((one.source, one.command) for one in change.others)]
         for source, command in commands:
             if command is None or command.taken or not change.does(command):

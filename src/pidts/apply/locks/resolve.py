@@ -247,7 +247,7 @@ def outlooks(
 ) -> list[ResolvePreview]:
     """Returns what `resolve` would do with some locks of one table.
 
-    `awaited`: the caller's statement that other locks may wait for these. The result then includes those that wait.
+    `awaited`: other locks may wait for these locks. The result then includes the waiting locks.
     """
     found = _looked_at(session, task, source, locks, take, values)
     if take is ResolveWith.SOURCE and locks and awaited:
@@ -270,7 +270,7 @@ def resolve(
 ) -> list[ResolvePreview]:
     """Resolves some locks of one table, and the locks that wait for these; returns the outcome for each row.
 
-    `awaited`: the caller's statement that other locks may wait for these. If False, they are not searched for.
+    `awaited`: other locks may wait for these locks. If False, no such lock is searched for.
     """
     session.begin()
     try:

@@ -106,7 +106,7 @@ class Resolutions:
     """The text about the rows that a command resolves.
 
     It is printed when all rows are resolved. So the command resolves all rows even if the reader of stdout ends. The
-    text may be that of a million rows, so it is in a file.
+    text may describe a million rows, so it is in a file.
     """
 
     def __init__(

@@ -111,7 +111,10 @@ class ShardGroups:
         return self._mode == "optimistic"
 
     def next_read(self) -> int:
-        """Returns a number for a read of the record, taken before it. Of several reads, the highest number counts."""
+        """Returns the number of the next reading of the record.
+
+        Of several readings, the one with the highest number counts.
+        """
         with self._moved:
             return self.known.next_read()
 

@@ -262,7 +262,10 @@ class CopyState:
 
     @property
     def is_carried(self) -> bool:
-        """Whether batches write the table's changes: not those of a table without a key until its rows are copied."""
+        """Whether batches write the table's changes.
+
+        Changes of a table without a key are written only after the copy of its rows.
+        """
         return self.done or not self.keyless or self.phase is not Phase.ROWS
 
     @property

@@ -28,7 +28,7 @@ from pidts.rules.expressions.values import NOW, Expr, Rows, is_true, truth
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SIZE = ""
-"""The name of an additional column. An expression without columns finds the number of rows by it."""
+"""The name of an additional column. It shows the number of rows to an expression without columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ class OpenTable:
         """Yields the rows as `Side`s.
 
         There is one `Side` for each committed file, and one for each part that the open transaction has written. With
-        `keys`, the sides have only rows with these keys. The columns that are already read are `names`.
+        `keys`, the sides have only rows with these keys. `names` are the columns that are already read.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:

@@ -54,7 +54,8 @@ _FUNCTION = re.compile(r"^(?:PL/\S+|SQL)[ -]\S*[Ff]un.*", re.MULTILINE)
 constraints and by generated columns.
 """
 _ALTERS_TYPE = frozenset({"ATExecAlterColumnType", "RememberAllDependentForRebuilding"})
-"""The functions of the server that refuse another type for a column on which objects depend."""
+"""The functions in PostgreSQL's code that refuse to change the type of a column if other objects depend on the column.
+"""
 _NAME = r'(?:"(?:[^"]|"")+"|[^\s."]+)'
 _DEPENDENT_VIEW = re.compile(rf"\b((?:materialized )?view) ({_NAME}(?:\.{_NAME})?) depends on")
 """A view in an error's detail, and its name as SQL."""

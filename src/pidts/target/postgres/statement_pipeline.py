@@ -80,7 +80,7 @@ class PreparedStatements:
         self._most = most
         self._names: dict[Key, bytes] = {}
         self._seen: dict[Key, int] = {}
-        """How often each of the last statements that are not prepared was executed."""
+        """For each of the last statements that are not prepared: how often it was executed."""
         self._made = 0
 
     def known(self, key: Key) -> bytes | None:

@@ -209,8 +209,8 @@ def _named_uniquely(check: CheckConstraint, names: set[tuple[str, str]], target:
     """Returns the check with its table's name before its own if another check of the schema has this name.
 
     If that name is in use, too, it also ends with a digest. MySQL demands unique names in a schema, MariaDB only in a
-    table. `names` are those of the inventory's checks; the result's is added. A check that its own table already has
-    keeps its name, so that a repeated step finds it.
+    table. `names` has the names of the inventory's checks, and gets the name of the result. A check that its own table
+    already has keeps its name, so that a repeated step finds it.
     """
     schema = check.table.schema.casefold()
     for name in (check.name, _name_with_table(check), _name_with_table(check, is_taken=True)):

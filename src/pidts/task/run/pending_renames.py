@@ -86,7 +86,7 @@ def known_after(
 
 
 def removed_by(pending: Pending, names: Collection[TableName]) -> set[TableName]:
-    """Returns those of the tables that are gone after the log's statements: dropped, or renamed to another name."""
+    """Returns the tables that are gone after the log's statements: dropped, or renamed to another name."""
     removed: set[TableName] = set()
     for _, statement in pending:
         match statement:

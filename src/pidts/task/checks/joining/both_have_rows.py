@@ -156,7 +156,7 @@ def forwarding(config: TaskConfig) -> list[TaskConfig]:
 
 
 def not_forwarding(config: TaskConfig, others: Iterable[TaskConfig]) -> list[str]:
-    """Returns those of the tasks in `forwarding` that do not forward the changes of the source's zone yet."""
+    """Returns the tasks in `forwarding` that do not forward the changes of the source's zone yet."""
     return [other.name for other in others if config.zone not in recorded_forwards(other)]
 
 
