@@ -42,5 +42,5 @@ def test_a_time_that_only_mariadb_can_have_is_explained(
         with pytest.raises(Halted) as error:
             session.load(structure, longest)
         session.rollback()
-    assert "A TIME of MySQL ends at 838:59:59.000000" in error.value.todo
+    assert "A TIME of MySQL is between -838:59:59.000000 and 838:59:59.000000" in error.value.todo
     assert "--resync" in error.value.todo

@@ -100,7 +100,8 @@ META_TABLES = {
         "Progress of cutovers to this target, and what they have changed", "task {name}", "about {text}"
     ),
     "switch_structure": MetaTable(
-        "Structures of the tables of this server at the switch to it; the task of the way back begins with them",
+        "Structures that this server's tables had when a cutover switched to it; the task of the way back begins "
+        "with them",
         f"task {{name}}, {_TABLE}",
         "structure {text}",
     ),

@@ -106,8 +106,8 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         return Halted("shards-disagree", what, todo=todo)
     if not wait.awaited and arrival is not None and agreed is not None:
         what = (
-            "this change waits for no other shard, but after it the target table would not have the structure of all "
-            f"shards; the difference: {differences_text(arrival.after, agreed)}"
+            f"this change need not wait for other shards, but after it the target table would not have the structure "
+            f"of all shards; the difference: {differences_text(arrival.after, agreed)}"
         )
         todo = (
             f"Skip this change, and give the shard the structure of the others: run {SKIP}. Or give the target table a "

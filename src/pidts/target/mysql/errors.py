@@ -182,7 +182,7 @@ _NO_VALUE = frozenset({1048, 1263, 1364})
 _WRONG_VALUE, _OUT_OF_RANGE = 1292, 1264
 _LONG_TIME = re.compile(r"time value: '-?838:59:59\.0*[1-9]")
 _LONG_TIME_TODO = (
-    "A TIME of MySQL ends at 838:59:59.000000, and at -838:59:59.000000 below; MariaDB also has the fractions of this "
+    f"A TIME of MySQL is between -838:59:59.000000 and 838:59:59.000000; MariaDB also allows fractions of the last "
     f"second. Change the value on the source, then copy the table again: {RESYNC}"
 )
 """The advice after a time that only MariaDB can have."""

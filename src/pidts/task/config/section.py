@@ -38,7 +38,7 @@ class OtherKey:
     as_is: tuple[object, ...]
     """Values that ask for what PiDTS does anyway. They pass without a note; so do empty values (null, "", [], {})."""
     note: str = ""
-    """The note about any other value, which passes."""
+    """The note about any other value. A value with a note passes."""
     refusal: str = ""
     """The reason why any other value is refused. Either this or `note` is set."""
 

@@ -442,9 +442,7 @@ def _counters_ahead(ours: Section, target: TargetSpec) -> bool:
     is_asked = ours.flag(key, default=False)
     if is_asked and target.type != "postgresql":
         mistake(
-            ours.error(
-                key, "not-supported", "only on PostgreSQL can counters stay below the rows' values", "Remove it."
-            )
+            ours.error(key, "not-supported", "counters stay below the rows' values only on PostgreSQL", "Remove it.")
         )
     return is_asked
 

@@ -63,7 +63,7 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
     owners = _owners(ours, is_asked=decides == "owner")
     both = ours.flag(BOTH_HAVE_ROWS, default=False)
     if both and decides != "version":
-        what = "only with pidts.conflict: version can the rows of two zones be put together"
+        what = "the rows of two zones can be put together only with pidts.conflict: version"
         todo = "Write conflict: version, or empty the tables of one zone, and remove the key."
         raise ours.error(BOTH_HAVE_ROWS, "not-supported", what, todo)
     return ZoneSpec(name, target, zones, decides == "version", owners, both)

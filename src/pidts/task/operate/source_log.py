@@ -61,7 +61,7 @@ class SourceLog:
 
 
 def ask_for_ends(parts: Sequence[TaskConfig]) -> Mapping[str, Future[LogEnd]]:
-    """Begins to ask the sources where their logs end. If another machine receives a source's log, it is not asked."""
+    """Begins to ask the sources where their logs end, except sources whose log another machine receives."""
     asked = [part for part in parts if part.relay_from is None]
     if not asked:
         return {}

@@ -173,7 +173,7 @@ def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> Precheck
     todo = [
         f"Stop task {task}. In its file, write both-have-rows: true, and task-mode: all if the file names no other "
         f"zones. Remove its records on the server that it writes to: {statement}. Then run pidts relay forget FILE, "
-        "with its file for FILE, and start both tasks again"
+        f"where FILE is that task's file, and start both tasks again"
         for task, statement in opposite.items()
     ]
     if others:
