@@ -101,8 +101,8 @@ class NetChange:
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
     likely_new: pa.BooleanArray | None = None
-    """For each row of `upserts`, true if by the log no row has its key after `deletes`. If the target does have such a
-    row, the new row replaces it. None: not known.
+    """For each row of `upserts`, true if, according to the log, no row has its key after `deletes`. If the target does
+    have such a row, the new row replaces it. None: not known.
     """
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table; otherwise None."""

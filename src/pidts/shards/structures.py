@@ -386,6 +386,6 @@ _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "
 
 
 def order_of(collation: str | None) -> str:
-    """Returns how a collation compares letters, by its name. The products' default collations have different ones."""
+    """Returns how a collation compares letters, by its name. Each product has another default collation."""
     name = (collation or "").lower()
     return "as" if name.endswith("_as_ci") else _ORDERS.get(name.rpartition("_")[2], "ci")

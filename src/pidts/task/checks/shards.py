@@ -322,5 +322,5 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
     return (
         f"these shards differ from {begun[0].target_name} on the target, which has the columns of all: {named}. "
         "In pessimistic mode, schema changes of other shards do not wait for these shards as long as their rows fit. A "
-        "schema change of one of these shards waits for all other shards if the target lacks its column"
+        "schema change of one of these shards waits for all other shards if it adds a column that the target lacks"
     )

@@ -70,7 +70,7 @@ class ReturningZone:
         into = [one for one in self.directions if one.target == self.zone]
         if len(into) != 1:
             what = f"{len(into)} zones feed zone {self.zone} in the file, but it can be filled from exactly one zone"
-            todo = f"Write `joins: ZONE` for zone {self.zone}: the zone that it is filled from"
+            todo = f"Write `joins: ZONE` for zone {self.zone}, where ZONE is the zone that fills it"
             raise ConfigError("bad-value", what, todo=todo)
         self._seed = into[0]
         if not any(one.source == self.zone for one in self.directions):
