@@ -144,6 +144,11 @@ class ChannelStream:
         return False
 
     @property
+    def being_copied(self) -> Mapping[TableName, int]:
+        """Returns no tables: a channel copies none."""
+        return {}
+
+    @property
     def awaits_spark(self) -> bool:
         """Always false: a channel needs no Spark."""
         return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -84,6 +84,8 @@ class CopyRunner:
         self._running: tuple[SparkSession, str] | None = None
         self._statistics = Statistics()
         self._awaits_spark = False
+        self._threads: CopyThreads | None = None
+        """The driver's last threads, which may have ended."""
         self.jobs = 0
         """The number of jobs that Spark has carried out."""
 
@@ -91,6 +93,12 @@ class CopyRunner:
     def awaits_spark(self) -> bool:
         """Whether rows wait to be copied until Spark has started."""
         return self._awaits_spark
+
+    @property
+    def loaded(self) -> Mapping[ChunkRequest, int]:
+        """Returns how many rows the driver has read for each request of its last job. Spark's jobs do not say this."""
+        threads = self._threads
+        return threads.loaded if threads is not None else {}
 
     def run(self, spark: SparkOnDemand, context: JobContext, plan: BatchPlan, batch: int) -> None:
         """Carries out all requests of a batch.
@@ -175,7 +183,7 @@ class CopyRunner:
 
         After None, the threads continue, but nobody waits for them.
         """
-        threads = CopyThreads(context, pieces, self._stop)
+        self._threads = threads = CopyThreads(context, pieces, self._stop)
         while not threads.wait(_LOOK_SECONDS):
             if self._stop():
                 return None

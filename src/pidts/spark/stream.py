@@ -304,6 +304,13 @@ class TaskStream:
         return self._context.structures.keys()
 
     @property
+    def being_copied(self) -> Mapping[TableName, int]:
+        """Returns how many rows of each table the present requests of the copy have read. They are not settled yet."""
+        loaded = self._copying.loaded
+        requests = self._state.open_requests if loaded else ()
+        return {one.table: loaded[one] for one in requests if one in loaded and one.phase is Phase.ROWS}
+
+    @property
     def awaits_spark(self) -> bool:
         """Whether there is work that cannot begin before Spark has started."""
         return self._copying.awaits_spark or (self._note.exists() and not self._spark.is_called)

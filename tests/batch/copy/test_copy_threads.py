@@ -99,6 +99,28 @@ def test_threads_share_the_pieces_and_results_keep_their_order(monkeypatch: pyte
     assert not threads.failures
 
 
+def test_the_rows_of_each_request_are_known_while_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+
+    def one(number: int) -> None:
+        if number == 15:
+            may_end.wait(30)
+
+    threads, _ = begin(monkeypatch, 20, one)
+    deadline = time.monotonic() + 30
+    while sum(threads.loaded.values()) < sum(range(10)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    rows = {request.table.name: count for request, count in threads.loaded.items()}
+    assert rows["t0"] == sum(range(10))
+    assert rows.get("t1", 0) < sum(range(10, 20))
+    may_end.set()
+    assert threads.wait(30)
+    assert {request.table.name: count for request, count in threads.loaded.items()} == {
+        "t0": sum(range(10)),
+        "t1": sum(range(10, 20)),
+    }
+
+
 def test_a_failure_ends_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = Halted("target-refused", "no")
 

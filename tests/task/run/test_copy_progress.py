@@ -26,9 +26,11 @@ class Plain:
     def __init__(self) -> None:
         self.states: dict[TableName, CopyState] = {}
         self.snapshots: list[tuple[float, Mapping[TableName, int]]] = []
+        self.unsettled: Mapping[TableName, int] = {}
 
     def begin(self, copied: list[TableName], copy: Mapping[TableName, CopyState], now: float) -> None:
         self.snapshots.clear()
+        self.unsettled = {}
         self.states = {one: self.states.get(one, CopyState(phase=Phase.FINISH)) for one in copied}
         self.reached(copy, now)
 
@@ -41,14 +43,17 @@ class Plain:
         while len(self.snapshots) > 2 and self.snapshots[1][0] < now - copy_progress._COPY_SECONDS:
             self.snapshots.pop(0)
         since, before = self.snapshots[0]
+        copied = {
+            one: state.rows + (0 if state.done else self.unsettled.get(one, 0)) for one, state in self.states.items()
+        }
         return tuple(
             TableProgress(
                 name=str(one),
-                copied=state.rows,
+                copied=copied[one],
                 estimate=state.estimate,
                 done=state.done,
                 phase=state.phase,
-                rate=max(0, state.rows - before.get(one, 0)) / max(now - since, 1.0),
+                rate=max(0, copied[one] - before.get(one, 0)) / max(now - since, 1.0),
             )
             for one, state in sorted(self.states.items(), key=lambda pair: pair[0])
         )
@@ -78,6 +83,9 @@ def test_the_progress_is_that_of_a_snapshot_after_each_batch(seed: int) -> None:
                 copy = {one: replace(state) for one, state in copy.items()}  # equal states that are other objects
             progress.reached(copy, now)
             plain.reached(copy, now)
+        if chance.randrange(2):
+            plain.unsettled = {name(chance.randrange(20)): chance.randrange(5) for _ in range(3)}
+            progress.being_copied(plain.unsettled)
         assert progress.is_copying == any(not state.done for state in plain.states.values())
         if chance.randrange(3):
             assert progress.tables(now) == plain.tables(now)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 
 from pidts.batch.context import JobContext
 from pidts.batch.copy.bundles import bundles
 from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk, carry_out, close_kept
+from pidts.plan import ChunkRequest
 
 
 class CopyThreads:
@@ -45,6 +46,14 @@ class CopyThreads:
     def fetched(self) -> list[FetchedPiece]:
         """Returns the results of all pieces, in the order of the pieces."""
         return [self._fetched[number] for number in range(len(self._pieces))]
+
+    @property
+    def loaded(self) -> Mapping[ChunkRequest, int]:
+        """Returns how many rows of each request are read so far."""
+        rows: Counter[ChunkRequest] = Counter()
+        for number, fetched in self._fetched.copy().items():
+            rows[self._pieces[number].request] += fetched.rows
+        return rows
 
     def wait(self, seconds: float) -> bool:
         """Waits for the threads, but not longer than this. Returns whether all of them have ended."""

@@ -34,6 +34,8 @@ class CopyProgress:
         """The number of copied rows of each table at the first sample."""
         self._moving: Counter[TableName] = Counter()
         """For each table, how many samples after the first one have its number of rows."""
+        self._unsettled: Mapping[TableName, int] = {}
+        """The number of rows that are read, but do not count as copied yet."""
         self._changed: set[TableName] = set()
         """The tables whose `TableProgress` is no longer valid."""
         self._shown: dict[TableName, TableProgress] = {}
@@ -50,7 +52,7 @@ class CopyProgress:
         self._states = {name: self._states.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
         self._named = dict(self._states)
         self._moments.clear()
-        self._before, self._shown, self._tables = {}, {}, ()
+        self._before, self._shown, self._tables, self._unsettled = {}, {}, (), {}
         self._moving.clear()
         self._changed = set(self._states)
         self.reached(copy, now)
@@ -73,13 +75,18 @@ class CopyProgress:
         self._moments.append((now, rows))
         self._moving.update(rows.keys())
 
+    def being_copied(self, rows: Mapping[TableName, int]) -> None:
+        """Notes how many rows are read of each table, but do not count as copied yet: a long job shows its progress."""
+        self._changed |= self._unsettled.keys() & self._states.keys()
+        self._unsettled = rows
+
     def tables(self, now: float) -> tuple[TableProgress, ...]:
         """Returns the progress of each table, sorted by name."""
         moments = self._moments
         while len(moments) > 2 and moments[1][0] < now - _COPY_SECONDS:
             moments.popleft()
             self._begin_at(moments[0][1])
-        stale = self._changed | self._moving.keys()
+        stale = self._changed | self._moving.keys() | self._unsettled.keys() & self._states.keys()
         if not stale:
             return self._tables
         seconds = max(now - moments[0][0], 1.0) if moments else 1.0
@@ -87,13 +94,14 @@ class CopyProgress:
         for name in stale:
             state = self._states[name]
             is_longer = is_longer or name not in self._shown
+            copied = state.rows if state.done else state.rows + self._unsettled.get(name, 0)
             self._shown[name] = TableProgress(
                 name=str(name),
-                copied=state.rows,
+                copied=copied,
                 estimate=state.estimate,
                 done=state.done,
                 phase=state.phase,
-                rate=max(0, state.rows - self._before.get(name, 0)) / seconds,
+                rate=max(0, copied - self._before.get(name, 0)) / seconds,
             )
         if is_longer:
             self._shown = dict(sorted(self._shown.items(), key=lambda one: (one[0].schema, one[0].name)))

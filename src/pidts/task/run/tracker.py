@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 
 from pidts.batch.batch_done import BatchDone
 from pidts.model import Halt, Lsn, PidtsError, Position, TableName
@@ -146,6 +147,7 @@ class Tracker:
         delay: float = 0.0,
         report: Callable[[float | None, float], StageReport] | None = None,
         awaits_spark: bool = False,
+        being_copied: Mapping[TableName, int] = MappingProxyType({}),
     ) -> None:
         """Reports the current progress.
 
@@ -155,6 +157,7 @@ class Tracker:
         - `delay`: the time from COMMIT on the source to COMMIT on the target, for the last transactions. Or, if this is
           larger, the time since which the relay has lacked log.
         - `report` returns the report of the stages for a given lag and rate.
+        - `being_copied`: how many rows the copy has read of each table, beside those that are settled.
         """
         self._delay = delay
         if waits_since is not None:
@@ -176,6 +179,7 @@ class Tracker:
         if not message and awaits_spark:
             message = "waiting for Spark"
         with self._lock:
+            self._copy.being_copied(being_copied)
             picture = self._picture(stage, caught_up=caught_up or only_waiting, message=message, report=report)
         self._on_progress(replace(picture, is_notice=is_notice))
 
