@@ -168,7 +168,7 @@ class DdlCommandRecord(Protocol):
         """Saves a ddl command, which replaces an earlier one for the same change and gets the next number."""
 
     def take(self, task: str, source: str, command: DdlCommand) -> bool:
-        """Marks the ddl command as taken until the transaction ends. False: another one has replaced `command`."""
+        """Marks the ddl command as taken until the transaction ends. False: another command has replaced `command`."""
 
 
 class ShadowRecord(Protocol):

@@ -29,8 +29,8 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     """Returns a function that says whether a key is unread after the batch; None if no copy is under way.
 
     `same_keys`: each row has the same key on the target as on the source. The source orders keys by its collations, but
-    this module can only compare integers. So other keys count as unread only while all keys are unread. Recorded keys
-    are ignored here, so a key that is recorded twice is read twice.
+    this module can only compare integers. So keys that are not integers count as unread only as long as no key was
+    read. Recorded keys are ignored here, so a key that is recorded twice is read twice.
     """
     if copy is None:
         return None

@@ -148,8 +148,8 @@ def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> froze
 def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, moved: Mapping[str, str | None]) -> None:
     """Halts if a change rewrites a column's values on one shard only, while the target has rows of other shards.
 
-    Such a change drops the column and adds another one with its name, or renames a column to its name. A comparison of
-    structures does not show this. If the target ran the statement for one shard, the other shards would lose their
+    Such a change drops the column and adds another column with its name, or renames a column to its name. A comparison
+    of structures does not show this. If the target ran the statement for one shard, the other shards would lose their
     values. If the statement is skipped, the shard's own values stay in the old column.
     """
     if arrival.command not in {None, CommandKind.REVERT}:

@@ -1,8 +1,9 @@
 """Proves that a server's log is the one in the relay, by checking that it contains the relay's last event.
 
 Names and sizes do not prove this. An example: a virtual machine is reset to yesterday's snapshot. It still has the same
-UUID and a log file of the same name. The file may even be longer than the received log, but its transactions after the
-snapshot are other ones. An event's bytes prove more: they contain its time, its place and a checksum over its content.
+UUID and a log file of the same name. The file may even be longer than the received log, but it has different
+transactions after the snapshot. An event's bytes prove more: they contain its time, its place and a checksum over its
+content.
 
 If the relay has received no event yet, it has only the head of the log file in which it begins. The head contains the
 second in which the server created the file. So it shows whether RESET MASTER has made the log anew.

@@ -303,7 +303,7 @@ class Replicator:
         return False
 
     def _check_log(self, writer: RelayWriter) -> None:
-        """Raises if the log ends before the received place, or is another one. The stream may still be open."""
+        """Raises if the log ends before the received place, or is a different log. The stream may still be open."""
         try:
             self._ask(writer, beside=True)
         except Transient as error:

@@ -65,7 +65,7 @@ def read_progress(row: Checkpoint) -> Checkpoint:
 
 
 def _read(row: Checkpoint, altered: str) -> Checkpoint:
-    """Returns a row without a matching digest. An unreadable copy progress is left out, and the row is altered."""
+    """Returns a row without a matching digest, as an altered row. An unreadable copy progress is left out."""
     try:
         PlanState.from_checkpoint(row.lsn, row.copy)
         copied_at(row.copy)

@@ -271,7 +271,7 @@ class DdlCommandRecord:
         self._rows.put(*place, kind=kind, statements=statements, number=max(numbers, default=0) + 1, taken=0)
 
     def take(self, task: str, source: str, command: DdlCommand) -> bool:
-        """Marks a ddl command as taken, in the change's first transaction. False: another one has replaced it."""
+        """Marks a ddl command as taken, in the change's first transaction. False: another command has replaced it."""
         sql = (
             "UPDATE pidts_meta.ddl_order SET taken = 1 "
             "WHERE task = %s AND source = %s AND lsn = %s AND number = %s AND taken = 0"

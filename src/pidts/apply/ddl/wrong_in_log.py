@@ -25,7 +25,7 @@ def wrong_in_log(schema: TargetSchema, table: Table, target_table: Table, *, is_
     """Returns the columns of a source's table that MariaDB writes to its log with wrong values.
 
     Columns that the target computes itself are left out, since the target gets no values for them. With `is_created`,
-    PiDTS creates the target's table, even if there is another one now.
+    PiDTS creates the target's table, even if a table of this name exists now.
     """
     wrong = of_the_counter(table)
     if not wrong:

@@ -17,7 +17,7 @@ _TEMPORALS = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def reader(table: TableName, column: Column, wire: Wire) -> MakeReader:
-    """Returns the reader of a column by its encoding in the log; raises `DecodeError` if the type is another one."""
+    """Returns the reader of a column by its encoding in the log; raises `DecodeError` if the type does not fit."""
     make = _reader(column, wire)
     if make is None:
         raise mismatch(table, column, wire)

@@ -194,7 +194,7 @@ def _directions(task: Path) -> Sequence[Direction]:
 
 
 def _begun_here(task: Path, directions: Sequence[Direction], take: ResolveWith, *, sets: bool) -> UnfinishedResolves:
-    """Returns the killed commands that this one may complete: they were to resolve locks in all zones."""
+    """Returns the killed commands that this command may complete: they were to resolve locks in all zones."""
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here
 

@@ -147,7 +147,8 @@ def _only(certificate: Path) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        # Only the file's first certificate is accepted. Later ones are authorities, which may have signed others, too.
+        # Only the file's first certificate is accepted. Later certificates belong to authorities, which may have signed
+        # other certificates, too.
         end = "-----END CERTIFICATE-----"
         first, found, _ = certificate.read_text("ascii", "replace").partition(end)
         context.load_verify_locations(cadata=first[first.index("-----BEGIN CERTIFICATE") :] + found + "\n")

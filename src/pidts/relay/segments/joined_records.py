@@ -273,7 +273,10 @@ def _follows(payload: int, first: int, last: int, stop: Any, other_stop: Any) ->
 
 @inline
 def _has_gtid(payload: int, gtid: int, prefix: int, number: int) -> Any:
-    """Whether a GTID is another one's first `prefix` bytes and this number; negative: whether there is none."""
+    """Whether a GTID consists of another GTID's first `prefix` bytes and this number.
+
+    If the number is negative: whether the GTID is empty.
+    """
     size, other = load16(payload + ENTRY_FIXED_SIZE), payload + ENTRY_FIXED_SIZE + 2
     if number < 0:
         return size == 0

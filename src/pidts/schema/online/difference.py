@@ -1,7 +1,7 @@
 """Finds the ALTER TABLE that leads from one structure to another, if only one such statement is possible.
 
-This module is used if the statements between the two structures are unknown. If one column is gone and another one is
-new, the old column was either renamed or dropped. The structures do not show which, so no ALTER TABLE is returned.
+This module is used if the statements between the two structures are unknown. If one column is gone and another column
+is new, the old column was either renamed or dropped. The structures do not show which, so no ALTER TABLE is returned.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pidts.schema.statements import StatementDml
 
 DML_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES"})
 _BEFORE_TABLE = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
-"""The words between a verb and its table. They are reserved, so none of them is an unquoted table."""
+"""The words between a verb and its table. These words are reserved, so none of them is the unquoted name of a table."""
 _QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
 _AFTER_TABLES = {"UPDATE": ("SET",), "DELETE": ("WHERE", "ORDER", "LIMIT")}
 

@@ -160,7 +160,10 @@ class CatalogConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end of the block, or rolls back. A block inside an open transaction is part of that one."""
+        """Commits at the end of the block, or rolls back.
+
+        A block inside an open transaction is part of that transaction.
+        """
         if self._is_open:
             yield
             return

@@ -197,7 +197,7 @@ class Section:
         return default or allowed[0]
 
     def section(self, key: str) -> Section:
-        """Returns a mapping below this one; empty if it is not given."""
+        """Returns a mapping inside this mapping; empty if it is not given."""
         item = self._items[key] if self.has(key) else Item({}, self.line)
         section = Section(item, self.document, self._name(key))
         self._ask(key, "section").sections.append(section)

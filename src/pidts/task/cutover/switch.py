@@ -213,7 +213,7 @@ class CutoverRun:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """Shows on the target, during the block, that a cutover command is active. Raises if another one is active."""
+        """Shows on the target, during the block, that a cutover command is active. Raises if another is active."""
         with closing(self._parts[0].target.server.connect()) as session:
             deadline = time.monotonic() + _LOCK_SECONDS
             while not show_cutover(session, self._name):

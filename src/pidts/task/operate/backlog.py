@@ -30,7 +30,7 @@ _ALL_SECONDS = 5.0
 
 
 class CountingTime:
-    """Divides the time of a count among the sources of a task. Time that one source leaves goes to the later ones."""
+    """Divides the time of a count among the sources of a task. If a source leaves time, later sources get it."""
 
     def __init__(self, sources: int, now: Callable[[], float] = time.monotonic) -> None:
         """`now` returns the seconds of a clock that is never set back."""

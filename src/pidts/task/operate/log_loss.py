@@ -68,7 +68,7 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
 def _may_begin_in(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> bool:
     """Whether the task can take a new position in the relay, which has another log than the checkpoints.
 
-    The source must have this log. And its Lsns must be new to the task: the target may have records of former ones.
+    The source must have this log. And its Lsns must be new to the task: the target may have records with former Lsns.
     """
     end = relay.received
     if end is None or end.change_no <= max(one.lsn.change_no for one in stored):

@@ -352,7 +352,7 @@ class Attempts:
             need.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
-        """Returns a session with the source. If the source is absent, returns the error: the relay's log is applied."""
+        """Returns a session with the source. If it is absent, returns the error; the relay's log is applied."""
         self._absence = None
         try:
             return sessions.enter_context(closing(connect(self._config.source.server)))

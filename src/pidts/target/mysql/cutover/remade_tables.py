@@ -90,7 +90,7 @@ def make(session: MySqlSession, wanted: RemadeTable) -> str:
     except Transient:
         raise
     except PidtsError as error:
-        # The server may have gone on with the statement of a killed command, and have ended it before this one.
+        # The server may have completed the statement of a killed command before this statement began.
         return f"{error.what}; the statement is: {sql}" if is_needed(session, wanted) else ""
     if is_needed(session, wanted):
         return f"the target accepts the statement, but ignores it: {sql}"
