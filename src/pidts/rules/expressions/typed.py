@@ -171,7 +171,10 @@ def _is(*, wanted: bool) -> Callable[[Expr], Expr]:
 
 
 def _between(value: Expr, low: Expr, high: Expr) -> Expr:
-    """Returns BETWEEN as two comparisons. Servers compare all three values by one rule, so both must have the same."""
+    """Returns BETWEEN as two comparisons.
+
+    Servers compare all three values by one rule, so both comparisons must have the same rule.
+    """
     _must_not_be_json("BETWEEN", value, low, high)
     if Family.NULL not in (low.family, high.family, value.family) and (
         compare.domain(value, low) != compare.domain(value, high)

@@ -116,7 +116,7 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
 
 
 def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
-    """Returns findings about tasks whose rule for rows that several zones write differs from this task's.
+    """Returns findings about tasks that have another rule than this task for rows that several zones write.
 
     The findings pass: when an operator changes the rule, one of the tasks has to start first with the new rule.
     """
