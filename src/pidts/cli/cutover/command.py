@@ -240,8 +240,9 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
         return 0
     print(f"{path} carries back what is written on the new server after the switch. Before it runs:")
-    print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), and no application may write there;")
-    print("    read_only may stay ON if the account of the task holds CONNECTION_ADMIN or READ ONLY ADMIN")
+    print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), which leaves read_only = ON, so that no")
+    print("    application writes there; let the account of the task write: GRANT CONNECTION_ADMIN (MySQL) or")
+    print("    READ_ONLY ADMIN (MariaDB) ON *.* TO it. If you cannot, SET GLOBAL read_only = OFF")
     print("  on the old server: drop its triggers, and SET GLOBAL event_scheduler = OFF")
     quoted = shlex.quote(str(path))
     print(f"Then: pidts check {quoted}, and pidts run {quoted}")

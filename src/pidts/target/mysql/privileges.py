@@ -59,6 +59,29 @@ def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privileg
     return [one for one in wanted if not (has.has(one) or _on_each(has, one, by_schema.get(one.schema, [])))]
 
 
+def read_only_cause(session: MySqlSession) -> tuple[str, str]:
+    """Returns why the server lets this account write no row, and what to do; two empty texts if it may write.
+
+    A server with `super_read_only` lets no account write. With `read_only`, it still lets some accounts write. TiDB has
+    the variable without its effect.
+    """
+    if session.server.tidb:
+        return "", ""
+    sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('read_only', 'super_read_only')"
+    on = {str(name) for name, value in _rows(session, sql) if str(value).upper() not in {"OFF", "0"}}
+    if "super_read_only" in on:
+        todo = "Run on the target: SET GLOBAL super_read_only = OFF. This leaves read_only = ON: check again"
+        return "the target is read-only for every account (super_read_only = ON)", todo
+    has, able = _held(session), _writes_anyway(session.server)
+    if not on or any(has.has(Privilege(name)) for name in able):
+        return "", ""
+    todo = (
+        f"Let this account alone write: GRANT {able[0]} ON *.* TO {own_account(session)}; or let all accounts write: "
+        "SET GLOBAL read_only = OFF"
+    )
+    return f"the target is read-only (read_only = ON), and the account lacks {able[0]}", todo
+
+
 def own_account(session: MySqlSession) -> str:
     """Returns the session's account in the form that GRANT uses."""
     user, _, host = str(_rows(session, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
@@ -84,6 +107,17 @@ def _held(session: MySqlSession) -> Privileges:
     version = version_of(session)
     names_roles = "mariadb" not in version.lower() and int(version.partition(".")[0]) >= 8
     return privileges_of(current_grants(lambda sql: _rows(session, sql), names_roles=names_roles))
+
+
+def _writes_anyway(server: TargetServer) -> tuple[str, ...]:
+    """Returns the privileges of which one is enough to write to a server with `read_only`; a task needs the first."""
+    version = server.dialect.version
+    if not server.dialect.mariadb:
+        return ("CONNECTION_ADMIN", "SUPER") if version >= (8, 0, 0) else ("SUPER",)
+    if version < (10, 5, 2):
+        return ("SUPER",)
+    # Since MariaDB 10.11, SUPER does not include this privilege.
+    return ("READ_ONLY ADMIN", "READ ONLY ADMIN", *(("SUPER",) if version < (10, 11, 0) else ()))
 
 
 def _on_each(has: Privileges, wanted: Privilege, tables: list[str]) -> bool:

@@ -24,7 +24,7 @@ from pidts.source.position import needs_row_locks
 from pidts.source.structures import is_system, read_structures
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
-from pidts.target.mysql.privileges import missing, own_account
+from pidts.target.mysql.privileges import missing, own_account, read_only_cause
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.privileges import needs, own_role
 from pidts.task.config.task_file import TaskConfig
@@ -180,9 +180,16 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
         return [access_finding(session)]
     else:
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
-        found = lacking_findings(session, missing(session, tables))
+        found = [*_read_only_findings(session), *lacking_findings(session, missing(session, tables))]
     fine = Finding("target_privilege", ok=True, message="the account may write the tables and change their structure")
     return found or [fine]
+
+
+def _read_only_findings(session: MySqlSession) -> Iterator[Finding]:
+    """Yields a finding if the target is read-only for the account. A run waits: a failover may be under way."""
+    why, todo = read_only_cause(session)
+    if why:
+        yield Finding("target_privilege", ok=False, message=why, fix=todo, is_down=True)
 
 
 def lacking_findings(session: MySqlSession, lacking: Sequence[Privilege]) -> list[Finding]:
