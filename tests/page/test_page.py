@@ -126,6 +126,12 @@ def test_a_file_with_a_mistake_is_refused_at_its_line(browser: Browser, shop: Sh
     browser.sees("Line 2 of the task file")
     assert "task-mode: al" in browser.text(".excerpt .at")
     assert not browser.one("button.main + button").is_enabled()  # Create
+    browser.write("#task-text", shop.file("wrong", {"mode: all": "mode: al", "do-dbs": "do-dbz"}))
+    browser.click("button", "Check")
+    browser.sees("Lines 2, 14 of the task file")
+    assert browser.text(".error .what").splitlines()[1].strip().startswith("line 2: [bad-value]")
+    assert "/tasks/" not in browser.text(".error"), "the folder of a draft is nobody's business"
+    assert [one.text.split()[0] for one in browser.all(".excerpt .at")] == ["2", "14"]
 
 
 def test_the_overview_follows_the_task(browser: Browser, synced: Shop) -> None:
@@ -191,6 +197,7 @@ def test_a_task_that_halts_while_one_watches_is_repaired_from_the_page(browser: 
     synced.on_target(f"CREATE VIEW {SCHEMA}.extras AS SELECT extra FROM {SCHEMA}.orders")
     synced.on_source(f"ALTER TABLE {SCHEMA}.orders DROP COLUMN extra")
     browser.sees("1 halted table", ".attention")
+    browser.sees("1 table halted", ".tasks .stage")
     assert browser.run("return document.title").startswith("(1)")
     browser.picture("halted-overview", 340)
     browser.click(".attention a", "1 halted table")
@@ -201,6 +208,8 @@ def test_a_task_that_halts_while_one_watches_is_repaired_from_the_page(browser: 
     assert synced.service.task(SCHEMA)["halted"] == 1  # The preview has done nothing.
     browser.click("button", "Cancel")
     browser.click("[data-decision=replace]")
+    proposed = browser.one(".preview textarea").get_attribute("value") or ""
+    assert proposed.endswith('DROP COLUMN IF EXISTS "extra"'), "what `pidts ddl list` proposes"
     browser.write(".preview textarea", f"DROP VIEW {SCHEMA}.extras; ALTER TABLE {SCHEMA}.orders DROP COLUMN extra")
     browser.click("button", "Preview")
     browser.sees("runs these statements instead", ".says")

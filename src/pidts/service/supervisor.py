@@ -309,9 +309,11 @@ def validated(file: Path) -> tuple[TaskConfig, ...]:
     except ConfigError as error:
         if error.where.file != str(file):
             raise
-        # The file is in a draft folder, which the user does not know. So the error has only the file's name.
-        where = replace(error.where, file=file.name) if file.parent.name.startswith(".") else error.where
-        raise ConfigError(error.code, error.what, where=where, todo=error.todo) from None
+        if not file.parent.name.startswith("."):
+            raise
+        # The file is in a draft folder, which the user does not know. So the error has only the file's name and lines.
+        what = error.what.replace(f"{file}:", "line ").replace(str(file), file.name)
+        raise ConfigError(error.code, what, where=replace(error.where, file=file.name), todo=error.todo) from None
     if len(parts[0].name.encode()) > _LONGEST_NAME:
         what = f"the task's name has more than {_LONGEST_NAME} bytes"
         raise ConfigError("bad-value", what, where=Where(file=str(file)), todo="Give the task a shorter name")

@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { errorBlock, field, findings, hash } from "./parts.js";
 
 const YAML = "application/yaml";
+const EXCERPTS = 5;
 
 export function create(page) {
   const state = { text: "", path: "", checking: false, creating: false, checked: null, error: null, start: true };
@@ -60,7 +61,7 @@ export function create(page) {
   function draw() {
     const busy = state.checking || state.creating;
     const nothing = !state.text.trim() && !state.path.trim();
-    const line = state.error?.where?.line;
+    const lines = state.error ? linesOf(state.error) : [];
     const { checked } = state;
     const isRight = Boolean(checked) && checked.ok !== false;
     return [
@@ -87,8 +88,8 @@ export function create(page) {
         h("button", { type: "button", class: isRight ? "main" : "", disabled: busy || nothing || !isRight, on: { click: make } }, state.creating ? "Creating …" : "Create"),
         h("label", { class: "tick" }, h("input", { type: "checkbox", checked: true, on: { change: (event) => { state.start = event.currentTarget.checked; } } }), "and start it"),
       ),
-      errorBlock(state.error, line ? `Line ${line} of the task file` : ""),
-      line && state.text ? h("pre", { class: "excerpt" }, excerpt(state.text, Number(line))) : null,
+      errorBlock(state.error, lines.length ? `Line${lines.length > 1 ? "s" : ""} ${lines.join(", ")} of the task file` : ""),
+      state.text ? lines.slice(0, EXCERPTS).map((line) => h("pre", { class: "excerpt", key: `line ${line}` }, excerpt(state.text, line))) : null,
       checked ? verdict(checked, isRight) : null,
     ];
   }
@@ -105,6 +106,13 @@ function verdict(checked, isRight) {
     (checked.notes ?? []).map((note) => h("p", { class: "todo" }, note)),
     checked.findings ? findings(checked.findings) : h("p", { class: "explain" }, "The file is valid. The servers are checked when the task starts."),
   );
+}
+
+/** Returns the lines in which an error has found mistakes. An error about several mistakes names them in its text. */
+function linesOf(error) {
+  if (error.where?.line) return [Number(error.where.line)];
+  const named = [...(error.what ?? "").matchAll(/^ *line (\d+)[:,]/gm)].map((found) => Number(found[1]));
+  return [...new Set(named)];
 }
 
 /** Returns the line with the two lines before and after it. */

@@ -15,7 +15,9 @@ const KINDS = { halted: "alarm", failed: "alarm", sync: "good", synced: "good", 
 export function stageLabel(task) {
   const kind = KINDS[task.stage] ?? "still";
   const isMarked = kind !== "alarm" && needsOperator(task);
-  return h("span", { class: `stage ${isMarked ? "mark" : kind}` }, words.stage(task.stage));
+  // A task with halted tables still carries the changes of its other tables.
+  const text = task.stage === "sync" && task.halted ? `${words.plural(task.halted, "table")} halted` : words.stage(task.stage);
+  return h("span", { class: `stage ${isMarked ? "mark" : kind}` }, text);
 }
 
 /** Tells whether a person has to do something for this task. */
@@ -46,7 +48,7 @@ export function errorBlock(error, heading = "") {
     "div",
     { class: "error", role: "alert" },
     heading && h("strong", {}, heading),
-    h("p", {}, words.capital(error.what), where && ` (${where})`),
+    h("p", { class: "what" }, words.capital(error.what), where && ` (${where})`),
     error.todo && h("p", { class: "todo" }, error.todo),
     error.code && h("code", { class: "code" }, error.code),
   );

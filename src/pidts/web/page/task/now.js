@@ -36,7 +36,7 @@ export function now(shared) {
       return [
         attention(task),
         progress.cause && !task.error ? errorBlock(progress.cause, "The task waits, and continues by itself") : null,
-        task.message ? h("p", { class: "message" }, words.capital(task.message)) : null,
+        task.message && task.message !== task.error?.what ? h("p", { class: "message" }, words.capital(task.message)) : null,
         stages(task),
         numbers(task, progress),
         charts(task),

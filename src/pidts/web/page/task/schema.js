@@ -38,8 +38,10 @@ export function schema(shared) {
     shared.page.redraw();
   }
 
-  function choose(place, decision, which) {
-    state.open = { place, decision, which, sql: "", preview: null, error: null, busy: false, given: false };
+  /** Opens a decision. `instead` has the statements that the task itself proposes in place of the schema change. */
+  function choose(place, decision, which, instead) {
+    const proposed = decision === "replace" ? instead.join(";\n") : "";
+    state.open = { place, decision, which, proposed, sql: proposed, preview: null, error: null, busy: false, given: false };
     if (!DECISIONS[decision].takesSql) send(false);
     shared.page.redraw();
   }
@@ -65,7 +67,7 @@ export function schema(shared) {
   }
 
   /** Returns the buttons of one schema change, and below them the decision that is being made. */
-  function decide(place, decisions, which) {
+  function decide(place, decisions, which, instead = []) {
     const open = state.open?.place === place ? state.open : null;
     return h(
       "div",
@@ -74,7 +76,7 @@ export function schema(shared) {
         "div",
         { class: "buttons", role: "group", "aria-label": "Decide" },
         decisions.map((name) =>
-          button(DECISIONS[name].text, () => choose(place, name, which), {
+          button(DECISIONS[name].text, () => choose(place, name, which, instead), {
             key: name,
             "data-decision": name,
             "aria-expanded": open?.decision === name ? "true" : "false",
@@ -101,7 +103,7 @@ export function schema(shared) {
         ? field(
             "SQL for the target",
             h("textarea", {
-              rows: 3,
+              rows: Math.max(3, open.proposed.split("\n").length),
               spellcheck: "false",
               "aria-label": "SQL for the target",
               on: {
@@ -111,7 +113,7 @@ export function schema(shared) {
                   shared.page.redraw();
                 },
               },
-            }),
+            }, open.proposed),
             "Use the names that tables and columns have on the target. Write ; between statements.",
           )
         : null,
@@ -162,7 +164,7 @@ export function schema(shared) {
       one.values?.length ? h("p", { class: "mono" }, one.values.join("; ")) : null,
       one.todo ? h("p", { class: "todo" }, one.todo) : null,
       backlog(one.backlog),
-      decide(place, one.statement ? ["retry", "skip", "replace", "inject"] : ["retry"], which),
+      decide(place, one.statement ? ["retry", "skip", "replace", "inject"] : ["retry"], which, one.instead),
     );
   }
 
