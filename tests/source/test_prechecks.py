@@ -396,6 +396,17 @@ def test_encryption_and_the_plugin_are_reported_and_nothing_secret(mysql97, mari
         )
 
 
+def test_an_error_about_many_tables_names_some_of_them_and_each_remedy_once() -> None:
+    unfit = Finding("target_tables", ok=False, message="t: its name is too long", fix="Write a route")
+    with pytest.raises(PrecheckFailed) as caught:
+        demand([replace(unfit, message=f"t{at}: its name is too long") for at in range(200)])
+    assert caught.value.what.startswith(
+        "200 checks failed. target_tables: t0: its name is too long; target_tables: t1: "
+    )
+    assert caught.value.what.endswith("t4: its name is too long; and 195 more: `pidts check TASK` lists all")
+    assert caught.value.todo == "target_tables: Write a route"
+
+
 def test_the_code_of_an_error_is_not_repeated_in_its_text() -> None:
     refused = Finding("target_connection", ok=False, message="[target-denied] no such user", code="target-denied")
     with pytest.raises(PrecheckFailed) as caught:

@@ -292,3 +292,14 @@ def test_the_error_for_a_missing_column_names_the_table_so_that_only_this_table_
         statements(table, PgTable(TableName("mine", "t"), "r", True, (pg_column("id"),), (), ()))
     assert (error.value.code, error.value.where.table) == ("target-shape", "mine.t")
     assert "pidts ddl retry TASK" in error.value.todo
+
+
+def test_a_table_whose_name_is_too_long_may_get_another_name_by_a_route() -> None:
+    too_long = TableName("shop", "t" * 64)
+    with pytest.raises(Halted) as caught:
+        create_table(Table(too_long, (Column("id", INT, nullable=False),)))
+    assert "Write a route that gives the table another name" in caught.value.todo
+    of_column = Table(TableName("shop", "t"), (Column("c" * 64, INT),))
+    with pytest.raises(Halted) as caught:
+        create_table(of_column)
+    assert caught.value.todo.startswith("Change this name on the source")

@@ -12,6 +12,8 @@ from pidts.model.errors import in_one_line
 UNFIT = "precheck-failed"
 _IGNORE = "ignore-checking-items"
 _NEVER_IGNORED = frozenset({"relay_directory", "source_connection", "target_connection"})
+_NAMED = 5
+"""An error names at most this number of failed checks: a check of each table may fail for hundreds of tables."""
 _HARMLESS = frozenset({"binlog_expiry", "standby", "table_list"})
 """The checks that an operator may ignore: if one of them fails, a run neither fails nor damages rows.
 
@@ -32,7 +34,7 @@ class Finding:
     passes: bool = False
     """Whether the requirement may become fulfilled without action. A run of a task that has begun waits for this."""
     is_down: bool = False
-    """Whether the requirement fails because a server does not answer; the server may answer later by itself."""
+    """Whether the cause is a server that does not answer, or is read-only; this may end without action."""
     is_note: bool = False
     """Whether the finding is only information, and nothing has to be done."""
     is_consequence: bool = False
@@ -72,9 +74,13 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
         code = failed[0].code if len({finding.code for finding in failed}) == 1 and not is_down else UNFIT
         # The error's own code is not repeated in its text.
         messages = [finding.message.replace(f"[{code}] ", "", 1) for finding in failed]
-        what = "; ".join(f"{finding.item}: {message}" for finding, message in zip(failed, messages, strict=True))
+        named = [f"{finding.item}: {message}" for finding, message in zip(failed, messages, strict=True)]
+        what = "; ".join(named[:_NAMED])
+        if len(named) > _NAMED:
+            what += f"; and {len(named) - _NAMED} more: `pidts check TASK` lists all"
         what = f"{len(failed)} checks failed. {what}" if several else what
         fixes = [f"{finding.item}: {finding.fix}" if several else finding.fix for finding in failed if finding.fix]
+        fixes = list(dict.fromkeys(fixes))[:_NAMED]  # tables with the same cause have the same remedy
         if all(finding.ignored_by for finding in failed) and any(finding.needs_hint for finding in failed):
             items = ", ".join(dict.fromkeys(finding.item for finding in failed))
             fixes.append(f"Or ignore it at your own risk: {_IGNORE}: [{items}]")

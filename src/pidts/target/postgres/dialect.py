@@ -33,16 +33,20 @@ _INTEGER = {
     Kind.BIGINT: ("bigint", "numeric(20)"),
 }
 _RENAME = f"Change this name on the source. If the task has begun: {REJOIN}"
+_ROUTE = (
+    "Write a route that gives the table another name on the target (docs/reference/rules.md#where-rows-go-routes), or "
+    f"change this name on the source. If the task has begun: {REJOIN}"
+)
 
 
-def identifier(name: str) -> str:
+def identifier(name: str, todo: str = _RENAME) -> str:
     """Quotes a name for a statement. Raises if PostgreSQL would shorten the name, since two names could become one."""
     size = len(name.encode())
     if not name or "\0" in name or size > MAX_NAME:
         raise Halted(
             "identifier-too-long" if size > MAX_NAME else "bad-identifier",
             f"PostgreSQL allows names of 1 to {MAX_NAME} bytes without NUL, and {name!r} has {size} bytes",
-            todo=_RENAME,
+            todo=todo,
         )
     return '"' + name.replace('"', '""') + '"'
 
@@ -65,7 +69,7 @@ def new_schema(name: str) -> str:
 
 def qualified(name: TableName) -> str:
     """Returns schema and table, quoted."""
-    return f"{identifier(name.schema)}.{identifier(name.name)}"
+    return f"{identifier(name.schema, _ROUTE)}.{identifier(name.name, _ROUTE)}"
 
 
 def literal(text: str) -> str:
