@@ -231,3 +231,18 @@ def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], t
     # A foreign key of PostgreSQL executes the triggers of the table that it changes.
     assert "On PostgreSQL, if it fits:\nCREATE FUNCTION" in left["automatic timestamp", "day"]
     assert left["automatic timestamp", "day"].count("CREATE TRIGGER") == 2
+
+
+def test_a_warehouse_has_no_notes_on_objects_that_a_cutover_would_make(
+    parts: tuple[TaskConfig, ...], tables: None, tmp_path: Path
+) -> None:
+    path = tmp_path / "task.yaml"
+    begin_at, end_at = path.read_text().index("target-database"), path.read_text().index("mysql-instances")
+    text = path.read_text()
+    path.write_text(f"{text[:begin_at]}target-database: {{type: iceberg, warehouse: {tmp_path}/lake}}\n{text[end_at:]}")
+    parts = load_parts(path)
+    said = [one.message for one in check_all_sources(parts)] + sequence_notes(parts)
+    with closing(parts[0].target.server.connect()):  # creates the warehouse, which the plan reads
+        previews = preview_task(parts)
+    said += [note for of_source in previews.values() for table in of_source for note in table.notes]
+    assert not [one for one in said if "cutover" in one]

@@ -65,4 +65,3 @@ def found_in(path: Path) -> list[Finding]:
     config = load_task(path)
     with closing(config.target.server.connect()) as session:
         return target_findings(config, session, [])
-

@@ -21,7 +21,10 @@ _JSON = "JSON, which MariaDB stores as text; in a table that PiDTS creates, it i
 def table_notes(
     parts: Sequence[TaskConfig], part: TaskConfig, session: Session, tables: Mapping[str, Collection[TableName]]
 ) -> dict[TableName, list[str]]:
-    """Returns notes on foreign keys, triggers, checks, special keys and partitions, by table."""
+    """Returns notes on foreign keys, triggers, checks, special keys and partitions, by table.
+
+    If no application can switch to the target, nobody misses these objects there: then only JSON of MariaDB is noted.
+    """
     own = tables[part.source.source_id]
     try:
         merged = merged_targets(parts, tables)
@@ -29,7 +32,7 @@ def table_notes(
         return {}
     found: dict[TableName, list[str]] = defaultdict(list)
     schemas = {name.schema for name in own}
-    for key in foreign_keys(session, own.__contains__, schemas):
+    for key in foreign_keys(session, own.__contains__, schemas) if part.target.allows_cutover else ():
         with suppress(ConfigError):
             there = fitting_key(part, key, own, merged)
             columns = f"foreign key {key.name} ({', '.join(key.columns)}) on {key.parent}"
@@ -42,6 +45,8 @@ def table_notes(
             if not part.target.is_datacenter:
                 check = "; `pidts cutover` makes the check that it is JSON" if part.target.type == "mysql" else ""
                 found[name].append(f"column {one.name}: {_JSON}{check}")
+            continue
+        if not part.target.allows_cutover:
             continue
         what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""
@@ -65,9 +70,9 @@ def not_carried_findings(
 ) -> list[Finding]:
     """Returns a passed finding for each table that has objects besides rows, and one for the schemas.
 
-    There are none for a datacenter, since no application can switch to it.
+    There are none for a datacenter or a warehouse, since no application can switch to it.
     """
-    if part.target.is_datacenter:
+    if not part.target.allows_cutover:
         return []
     # This check knows only the tables of its own source. A target table may be merged from tables of several sources:
     # the cutover reports this.

@@ -53,7 +53,7 @@ def sequence_notes(parts: Sequence[TaskConfig]) -> list[str]:
     for config in parts:
         with closing(connect(config.source.server)) as session:
             found[sequence_note(config, session)] = None
-            if not config.target.is_datacenter:  # no application can be cut over to a datacenter
+            if config.target.allows_cutover:
                 found[program_note(session, read_structures(session, config.allow))] = None
     return [note for note in found if note]
 

@@ -167,6 +167,11 @@ class TargetSpec:
         return self.type == "datacenter"
 
     @property
+    def allows_cutover(self) -> bool:
+        """Whether an application can switch to the target: it has the source's tables, and is a database."""
+        return not self.is_datacenter and not self.warehouse
+
+    @property
     def server(self) -> Target:
         """The target to which rows are written. Only this loads drivers, so mistakes in a file are reported quickly."""
         from pidts.target import HiveTarget, IcebergTarget, MySqlTarget, PostgresTarget
