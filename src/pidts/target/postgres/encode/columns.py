@@ -127,7 +127,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
 
 
 def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
-    """Returns an error that names row and column of a NUL character, as the server's does not; or None."""
+    """Returns an error that names a NUL character's row and column, unlike the server's error; None without a NUL."""
     for name in rows.column_names:
         column = table.column(name)
         values = combined(rows[name])
