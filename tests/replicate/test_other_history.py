@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pidts import sandbox
-from pidts.model import Halted, Lsn, Position, parse_gtid_set
+from pidts.model import Halted, LogFile, Lsn, Position, parse_gtid_set
 from pidts.relay import Origin, RelayReader, RelayWriter
-from pidts.replicate import AppliedPlace, ReplicatorConfig
+from pidts.replicate import AppliedPlace, ReplicatorConfig, log_file_at
 from pidts.sandbox import Server
 from pidts.source import BinlogStream, connect, event_at, gtids_before, position, server_info
 
@@ -252,6 +252,41 @@ def test_a_relay_that_has_only_the_head_of_the_next_file_is_of_the_same_log(
                 writer.start_segment(head)
         with following(ReplicatorConfig(source, tmp_path, place)) as run:
             run.until_received(server)
+
+
+def test_the_log_file_of_a_place_is_found_before_and_after_log_was_received(
+    mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path
+) -> None:
+    """A checkpoint at this place then has the log file, even if the relay is lost before it has received anything."""
+    source, place = source_of(mysql_like), end_of(mysql_like)
+    with closing(connect(source)) as session, closing(RelayReader(tmp_path, "s")) as relay:
+        server = server_info(session).identity
+        with following(ReplicatorConfig(source, tmp_path, place)) as run:
+            run.until(lambda: run.replicator.state().connected)
+            head = log_file(mysql_like).read_bytes()[4:]
+            expected = LogFile.of_head(place.file, head, server)
+            assert relay.first == relay.received == Lsn.at(place)
+            assert log_file_at(source, session, relay, Lsn.at(place)) == expected
+            assert log_file_at(source, session, relay, Lsn.at(place, 1)) is None
+            write(run_sql, mysql_like, database, 1)
+            run.until_received(mysql_like)
+            assert log_file_at(source, session, relay, Lsn.at(place)) == expected
+
+
+def test_a_relay_that_has_only_the_head_of_the_next_file_shows_no_log_file(
+    mariadb: Server, run_sql: RunSql, tmp_path: Path
+) -> None:
+    place = end_of(mariadb)
+    time.sleep(1.1)  # the head of a log file has the second in which the file was created
+    run_sql(mariadb, "FLUSH BINARY LOGS")
+    source = source_of(mariadb)
+    with closing(connect(source)) as session, closing(RelayWriter.open(tmp_path, "s")) as writer:
+        writer.begin(Origin(server_info(session).identity, place.base, 0), Lsn.at(place), None)
+        head = event_at(source, Position(end_of(mariadb).file, 4))
+        assert head is not None
+        writer.start_segment(head)
+        with closing(RelayReader(tmp_path, "s")) as relay:
+            assert log_file_at(source, session, relay, Lsn.at(place)) is None
 
 
 def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> None:

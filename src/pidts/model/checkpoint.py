@@ -26,8 +26,8 @@ class Checkpoint:
     position: str = ""
     """The place of `lsn`, as a log file and a byte in it: `bin.000001:42`."""
     log_file: LogFile | None = None
-    """The log file with the last byte before `position`. None: the task has not applied any log yet, or an earlier
-    version stored the checkpoint.
+    """The log file with the last byte before `position`, or the next one. None: an earlier version stored the
+    checkpoint, or a first start could not find the file out.
     """
     epoch: int = 0
     """Each claim of the task raises this number. A run with an older epoch may not write."""

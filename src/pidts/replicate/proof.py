@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from pidts.binlog import FILE_HEAD
 from pidts.binlog.events import HEADER, HEADER_SIZE
-from pidts.model import Extent, LogFile, Lsn, Position
+from pidts.model import Extent, Halted, LogFile, Lsn, Position
 from pidts.model.errors import PrecheckFailed, Transient
 from pidts.relay import Origin, RelayReader, RelayState
 from pidts.replicate.resume import (
@@ -179,6 +179,26 @@ def _log_file_there(
         return None
     head = event_at(source, Position(known.name, FILE_HEAD), server_id)
     return LogFile.of_head(known.name, head, server.identity) if head is not None else None
+
+
+def log_file_at(source: SourceConfig, session: Session, relay: RelayReader, at: Lsn) -> LogFile | None:
+    """Returns the log file of a place of the relay's current log; None if it cannot be found out.
+
+    A relay that has received nothing after its beginning has only the head of a log file, without the file's name. It
+    may be the next file after this place. So this head is compared with that of the server's file at this place.
+    """
+    if (known := relay.log_file(at)) is not None:
+        return known
+    origin, segments = relay.origin, relay.folder.numbers()
+    if origin is None or origin.change_no != at.change_no or not segments:
+        return None
+    name, head = at.position(origin.log_base).file, None
+    with suppress(Halted, PrecheckFailed):  # the account may not read the log, for example
+        server_id = _own_server_id(source, session, server_info(session))
+        head = event_at(source, Position(name, FILE_HEAD), server_id)
+    if head is None or not is_same_file(relay.format(segments[-1]), head):
+        return None
+    return LogFile.of_head(name, head, origin.server)
 
 
 def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:

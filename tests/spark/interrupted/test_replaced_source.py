@@ -17,6 +17,9 @@ from pidts.sandbox import Server
 
 COUNT = "SELECT COUNT(*) FROM shop.t"
 ROWS = "SELECT tx, n FROM shop.t ORDER BY tx, n"
+FORGET_LOG_FILE = r"""UPDATE pidts_meta.checkpoint
+SET copy_progress = regexp_replace(copy_progress, '"digest": "[0-9a-f]*", "log": \[[^]]*\], ', '')"""
+"""Makes the checkpoints as versions without log files and digests stored them."""
 
 
 def refused(task: Task, *options: str) -> str:
@@ -49,6 +52,7 @@ def test_a_relay_that_begins_at_the_place_of_another_task_is_refused(
     """Without a key, a row that is applied twice stays twice.
 
     `is_same_place`: the two servers' logs are equal up to the place of the task that is behind, and only then differ.
+    Its checkpoint does not have the log file, so the task takes the new log for the former one.
     """
     with replicated_pair(kind, tmp_path, run_sql) as (primary, standby):
         names = {name: f"replaced_{kind}_{first}_{is_same_place}_{name}".lower() for name in ("behind", "ahead")}
@@ -98,6 +102,8 @@ def test_a_relay_that_begins_at_the_place_of_another_task_is_refused(
         for task in tasks.values():
             shutil.rmtree(task.path.parent / "shared", ignore_errors=True)
             task.path.write_text(task.path.read_text().replace(str(primary.port), str(standby.port)))
+        if is_same_place:
+            run_sql(postgres, FORGET_LOG_FILE, database=names[first])
         tasks[first].sync()
         assert rows(first) == run_sql(standby, ROWS)
         (other,) = names.keys() - {first}
@@ -176,7 +182,7 @@ def test_without_gtids_no_task_empties_a_shared_relay_to_follow_another_server(
 def test_a_task_continues_from_a_new_position_if_another_servers_log_has_no_event_at_its_place(
     postgres: Server, database: str, make_task: Callable[..., Task], run_sql: RunSql, tmp_path: Path
 ) -> None:
-    """Only the position is known: there are no GTIDs and no relay, and the task has applied no change yet.
+    """Only the position is known: there are no GTIDs and no relay, and an earlier version stored the checkpoint.
 
     The position is in the middle of an event.
     """
@@ -194,6 +200,8 @@ def test_a_task_continues_from_a_new_position_if_another_servers_log_has_no_even
         task.sync()
         shutil.rmtree(task.path.parent / "relay")
         task.path.write_text(task.path.read_text().replace(str(first.port), str(other.port)))
+        assert refused(task) == "other-source"
+        run_sql(postgres, FORGET_LOG_FILE, database=database)
         assert refused(task) == "source-log-unreadable"
         run = task.start("--until-synced", "--resync")
         assert run.process.wait(120) == 0, task.logs()

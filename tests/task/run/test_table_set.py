@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 from tests.forked_programs import LoadedPrograms
-from tests.replicated_pair import promote, replicated_pair, wait
+from tests.replicated_pair import NO_GTIDS, promote, replicated_pair, wait
 from tests.running import connect as plain_connect
 
 from pidts.apply.unseen_tables import unseen_tables
@@ -41,7 +41,7 @@ from pidts.relay import RelayReader
 from pidts.relay.reader import OWN_RELAY
 from pidts.relay.task_needs import TaskNeed, forget_need
 from pidts.rules import AllowList, Rules
-from pidts.sandbox import Server, start_mariadb, start_mysql97
+from pidts.sandbox import Server, start_mariadb, start_mysql56, start_mysql97
 from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import connect, position, read_structures
 from pidts.source.position import log_end
@@ -914,6 +914,61 @@ def test_tables_are_not_copied_again_before_the_replicator_has_accepted_the_sour
             assert caught.value.code == "other-source"
             assert task.state() == before
             task.stop()
+
+
+@pytest.mark.parametrize(
+    ("start_server", "options"), [(start_mariadb, ["--server-id=7"]), (start_mysql56, ["--server-id=7", *NO_GTIDS])]
+)
+def test_a_task_that_has_applied_no_log_refuses_another_server_after_its_relay_was_lost(
+    start_server: Callable[..., Server],
+    options: list[str],
+    tmp_path: Path,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    programs: LoadedPrograms,
+) -> None:
+    """The other server's log has a file of the same name, which goes on after the same place and GTIDs."""
+    with start_server(options=options) as source, ExitStack() as later:
+        time.sleep(1.1)  # the head of a log file has the second in which the file was created
+        other = later.enter_context(start_server(options=options))
+        for server in (other, source):
+            run_sql(server, f"CREATE DATABASE {database}")
+            task = make_task(tmp_path, server, postgres, database, run_sql, programs)
+        run_sql(other, "INSERT INTO t VALUES (2, 2)", database=database)
+        for resync in (None, ()):  # a first start, and a new position in the log
+            task.start(resync=resync, lost=LogLoss("the log is gone") if resync is not None else None)
+            task.stop()
+            lose_relay(task)
+            point_to(other, task)
+            assert_lost(task, "other-source")
+            with pytest.raises(Halted, match="other-source"):
+                run_from_checkpoint(task)
+            task.stop()
+            point_to(source, task)
+            run_from_checkpoint(task)
+            task.stop()
+        for server in (source, other):
+            server.kill()
+
+
+def point_to(server: Server, task: Task) -> None:
+    """Lets another server answer at the source's address."""
+    path, port = task.config.path, task.config.source.server.port
+    path.write_text(path.read_text().replace(f"port: {port},", f"port: {server.port},"))
+    task.config = load_task(path)
+    task.follow("t")
+
+
+def run_from_checkpoint(task: Task) -> None:
+    """Runs until the log is received, or until the replicator reports an error."""
+    task.start()
+    try:
+        while not task.replicators[-1].has_connected:
+            task.replicators[-1].watch()
+            time.sleep(0.05)
+    except Halted as error:
+        raise Halted(error.code, f"{error.code}: {error.what}") from error
 
 
 def test_a_task_gets_past_the_commit_of_rows_that_were_not_received(task: Task) -> None:

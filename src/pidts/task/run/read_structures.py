@@ -15,18 +15,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from pidts.batch.online_ddl import online_of
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog.machine_code import compiled, last_kept_at
-from pidts.model import Lsn, Position, Shadow, Table, TableName, Transient, Where
+from pidts.model import LogFile, Lsn, Position, Shadow, Table, TableName, Transient, Where
 from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
 from pidts.relay.retention import PurgeLimits, release
-from pidts.replicate import RELAY_FULL
+from pidts.replicate import RELAY_FULL, log_file_at
 from pidts.schema.online.names import Role
 from pidts.source import Session, position, read_structures, server_info, source_dialect
 from pidts.source.prepared_xa import begin_with_prepared
@@ -69,6 +69,8 @@ class StructureReading:
     structures: Mapping[TableName, Table]
     shadows: Mapping[TableName, Shadow]
     """Shadow tables of online schema changes under way. Their earlier statements are not known."""
+    log_file: LogFile | None = None
+    """The log file of `position`; None if it is not known, or not needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,10 @@ class StructureReader:
             on_change(changed)
             _log.info("a table changed while structures were read, reading again", at=str(changed.lsn))
             at = after
+
+    def with_log_file(self, relay: RelayReader, read: StructureReading) -> StructureReading:
+        """Returns the reading with the log file of its place, for a checkpoint at this place."""
+        return replace(read, log_file=log_file_at(self.config.source.server, self.source, relay, read.lsn))
 
     def _is_shadow(self, name: TableName) -> bool:
         online = online_of(self.config.allow)

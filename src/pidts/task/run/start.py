@@ -333,13 +333,15 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
         wait_for_relay(config, replicator, None, reader.stop, relay)
         now = reader.log_end(relay)
         if given is None:
-            return reader.read(relay, now)
+            return reader.with_log_file(relay, reader.read(relay, now))
         start = _given_start(given, now, relay)
         if isinstance(given, Position) and (tables := structures_at_start(config, source)):
             end = max(start.lsn, now.lsn)
             _log.info("tables begin with the structures that they had at the cutover", position=str(given))
-            return StructureReading(start.lsn, end, start.gtids, start.position, tables, {})
-        return reader.read(relay, start, on_change=lambda change: _refuse_change(config, change))
+            read = StructureReading(start.lsn, end, start.gtids, start.position, tables, {})
+        else:
+            read = reader.read(relay, start, on_change=lambda change: _refuse_change(config, change))
+        return reader.with_log_file(relay, read)
 
 
 def _is_relay_empty(config: TaskConfig) -> bool:
@@ -445,6 +447,7 @@ def start_checkpoint(config: TaskConfig, read: StructureReading, state: PlanStat
         lsn=read.lsn,
         gtid=read.gtids,
         position=str(read.position),
+        log_file=read.log_file,
         epoch=epoch_before_first(),
         copy=state.copy_json(),
     )

@@ -530,7 +530,7 @@ class TableSet:
         replicator.start()
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, replicator, None, self._reader.stop, relay)
-            read = self._reader.read(relay, self._reader.log_end(relay))
+            read = self._reader.with_log_file(relay, self._reader.read(relay, self._reader.log_end(relay)))
         fits = self._fits(read.structures)
         demand_fit(fits)
         create_missing(self._target, config.name, fits, before_copy=True)
@@ -550,8 +550,8 @@ class TableSet:
         text = PlanState(read.lsn, copy).copy_json()
 
         def moved(row: Checkpoint) -> Checkpoint:
-            begun = replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position), log_file=None)
-            return replace(begun, copy=text, altered="")
+            begun = replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position))
+            return replace(begun, log_file=read.log_file, copy=text, altered="")
 
         structures: dict[TableName, Table | None] = {**dict.fromkeys(left), **read.structures}
         begun = self._write(claimed, structures, read.lsn, moved, read.shadows, shared)
