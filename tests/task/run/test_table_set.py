@@ -19,6 +19,7 @@ from tests.running import connect as plain_connect
 
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
+from pidts.follow.client import RelayServerAddress
 from pidts.model import (
     ConfigError,
     Fenced,
@@ -49,6 +50,7 @@ from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
 from pidts.task.checks.source import check_one_source
 from pidts.task.config.current_server import address_of, choose_server
+from pidts.task.config.relay_origin import RelayOrigin
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import LogLoss, find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.presence import show_presence
@@ -1085,6 +1087,16 @@ def test_a_table_that_joins_after_a_failover_ignores_its_changes_up_to_a_place_i
             reader = StructureReader(task.config, session, task.replicators[-1], threading.Event(), patience=0.1)
             with pytest.raises(Transient, match=r"source-moved.*always leads to the same server"):
                 reader.log_end(relay)
+            steps, server = list[str](), RelayServerAddress("http://127.0.0.1:9", tmp_path / "token")
+            follows = replace(
+                reader,
+                config=replace(task.config, relay_from=RelayOrigin(server, "here")),
+                show_step=steps.append,
+                patience=2,
+            )
+            with pytest.raises(Transient, match=r"source-moved.*Do nothing if the relay server is behind"):
+                follows.log_end(relay)
+            assert steps[0].startswith("step 2 of 3: waiting for the log of")
             with pytest.raises(Transient, match=r"source-moved.*always leads to the same server"):
                 reader.wait(relay, LogPoint(Lsn.at(log_end(session), 0), log_end(session), ""))
         task.stop()

@@ -16,7 +16,7 @@ from pidts.model import Transient
 from pidts.relay import RelayReader
 from pidts.task.config.task_file import load_task
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
-from pidts.task.run.replicator_process import NoReplicator
+from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 
 TASK = """
 name: t
@@ -57,3 +57,18 @@ def test_a_replicator_that_compiles_code_is_not_stuck(
     ):
         wait_for_relay(config, NoReplicator(config), None, stop, relay, patience=0.1)
     assert compiles or raised.match("relay-stuck")
+
+
+def test_a_wait_for_the_connection_says_why_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(TASK)
+    replicator, stop, steps = ReplicatorProcess(load_task(tmp_path / "t.yaml")), threading.Event(), list[str]()
+
+    def show(text: str) -> None:
+        steps.append(text)
+        if "connected to the source: " in text:
+            stop.set()
+
+    replicator.start()
+    assert not replicator.await_connection(stop, show), steps
+    replicator.stop()
+    assert "refused" in steps[-1], "nothing listens at this port"

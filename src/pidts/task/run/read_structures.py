@@ -24,24 +24,28 @@ from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog.machine_code import compiled, last_kept_at
 from pidts.model import LogFile, Lsn, Position, Shadow, Table, TableName, Transient, Where
 from pidts.plan import RelevanceKind
-from pidts.relay import RelayReader
+from pidts.relay import Origin, RelayReader
 from pidts.relay.retention import PurgeLimits, release
 from pidts.replicate import RELAY_FULL, log_file_at
 from pidts.schema.online.names import Role
 from pidts.source import Session, position, read_structures, server_info, source_dialect
-from pidts.source.prepared_xa import begin_with_prepared
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.replicator_process import ReplicatorProcess
 
 _log = structlog.get_logger(__name__)
 
 _RELAY_SECONDS = 60.0
-_CONNECT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 """The interval at which the replicator's status is read."""
 _ONE_SERVER = (
     "Do nothing if the source was replaced just now: the start is tried again. If the error stays, use an address that "
     "always leads to the same server (docs/operate/source-changed.md)"
+)
+
+_BEHIND = (
+    "Do nothing if the relay server is behind: the start is tried again until it has the log of this server (pidts "
+    "relay list DIR shows the place, on its machine). If the error stays, use addresses that lead both machines to the "
+    "same server (docs/operate/source-changed.md)"
 )
 
 
@@ -91,32 +95,10 @@ class StructureReader:
     source: Session
     replicator: ReplicatorProcess
     stop: threading.Event
+    show_step: Callable[[str], None] = lambda _: None
+    """Receives a text about what the reader waits for."""
     patience: float = 60.0
     """The seconds in which the relay has to begin to receive the log of the server that answers."""
-
-    def begin_of_relay(self, place: Position) -> Position:
-        """Returns where a new relay begins that has all rows of a task which begins at `place` or later.
-
-        A relay server chooses the beginning of its relay, so for its followers it is always `place`.
-        """
-        if self.config.relay_from is not None:
-            return place
-        begin = begin_with_prepared(self.config.source.server, self.source, place, self.stop)
-        if self.stop.is_set():
-            raise StartStopped
-        return begin
-
-    def await_connection(self) -> None:
-        """Waits until the replicator is connected. Raises if it refuses the source, as it does if the log is lost.
-
-        The connection may take longer, for example on a full disk. Then the wait ends, and a later error is found by
-        the run.
-        """
-        deadline = time.monotonic() + _CONNECT_SECONDS
-        while not self.replicator.has_connected and time.monotonic() < deadline:
-            self.replicator.watch()
-            if self.stop.wait(0.02):
-                raise StartStopped
 
     def log_end(self, relay: RelayReader) -> LogPoint:
         """Returns the end of the log of the server that answers, after the relay has begun to receive this log.
@@ -124,7 +106,8 @@ class StructureReader:
         The number of replacements only grows. So the position is in the relay's last log if this log is the same before
         and after the position is read.
         """
-        own, deadline = server_info(self.source).identity, time.monotonic() + self.patience
+        own, began = server_info(self.source).identity, time.monotonic()
+        look_at = began + _LOOK_SECONDS
         while True:
             before = relay.origin
             place, gtids = position(self.source)
@@ -134,10 +117,11 @@ class StructureReader:
             self.replicator.watch()
             if self.stop.wait(0.05):
                 raise StartStopped
-            if time.monotonic() > deadline:
-                there = origin.server if origin is not None else "no server yet"
-                what = f"{own} answers at the source's address, but the relay receives the log of {there}"
-                raise Transient("source-moved", what, where=self.config.source.server.where, todo=_ONE_SERVER)
+            if time.monotonic() > began + self.patience:
+                raise self._moved(own, origin)
+            if time.monotonic() > look_at:
+                look_at = time.monotonic() + _LOOK_SECONDS
+                self.show_step(f"step 2 of 3: {self._wait_text(own, origin)}")
 
     def wait(self, relay: RelayReader, end: LogPoint) -> None:
         """Waits until the relay has the log up to `end`. Raises if it continues with another server's log before."""
@@ -146,6 +130,23 @@ class StructureReader:
         if received is None or received.change_no != end.lsn.change_no:
             what = f"another server has become the source while the log was received up to {end.position}"
             raise Transient("source-moved", what, where=self.config.source.server.where, todo=_ONE_SERVER)
+
+    def _wait_text(self, own: str, origin: Origin | None) -> str:
+        there = f"ends in the log of {origin.server}" if origin is not None else "is empty"
+        lack = self.replicator.lack()
+        cause = f": {lack.error.what}" if lack is not None else ""
+        return f"waiting for the log of {own}, which answers at the source's address; the relay {there}{cause}"
+
+    def _moved(self, own: str, origin: Origin | None) -> Transient:
+        """Returns the error for a relay that does not get the log of the server that answers."""
+        where = self.config.source.server.where
+        if (lack := self.replicator.lack()) is not None:
+            return Transient(lack.error.code, lack.error.what, where=lack.error.where, todo=lack.error.todo)
+        there = origin.server if origin is not None else "no server yet"
+        what = f"{own} answers at the source's address, but the relay receives the log of {there}"
+        return Transient(
+            "source-moved", what, where=where, todo=_ONE_SERVER if self.config.relay_from is None else _BEHIND
+        )
 
     def read(
         self,

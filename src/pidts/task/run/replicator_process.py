@@ -61,6 +61,9 @@ _LOCK_WAIT_CODE = "relay-in-use"
 """The code of an error that may pass: a killed replicator ends in a moment, a frozen one some time."""
 _SERVED = "another task's replicator writes this relay"
 _MOST_FAULTS = 5
+_CONNECT_SECONDS = 20.0
+_LOOK_SECONDS = 1.0
+"""The interval at which a wait for the connection reads the replicator's status."""
 _FIRST_STATUS_SECONDS = 300.0
 """The time after its start that a replicator may need to write its first status, on a busy machine."""
 
@@ -238,6 +241,23 @@ class ReplicatorProcess:
             )
             raise Transient("relay-in-use", error["what"], where=Where(**error["where"]), todo=todo)
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
+
+    def await_connection(self, stop: threading.Event, show_step: Callable[[str], None]) -> bool:
+        """Waits until a replicator is connected. Raises if it refuses the source, as it does if the log is lost.
+
+        Returns False if `stop` was set meanwhile, otherwise True. The connection may take longer, for example on a full
+        disk. Then the wait ends, and the run finds a later error. `show_step` receives a text about the wait.
+        """
+        began = look_at = time.monotonic()
+        while not self.has_connected and time.monotonic() < began + _CONNECT_SECONDS:
+            self.watch()
+            if stop.wait(0.02):
+                return False
+            if time.monotonic() > look_at + _LOOK_SECONDS:
+                look_at, lack = time.monotonic(), self.lack()
+                cause = f": {lack.error.what}" if lack is not None else ""
+                show_step(f"step 2 of 3: waiting until the replicator is connected to the source{cause}")
+        return True
 
     def lack(self) -> ReceiveProblem | None:
         """Returns the reason why the source's log is not received; None if it is received.

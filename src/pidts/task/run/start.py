@@ -59,6 +59,7 @@ from pidts.task.checks.task_records import record_source
 from pidts.task.checks.zone_start import demand_returned, demand_same_zone, demand_still_forwards, may_find_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import demand_log
+from pidts.task.run.attempt.relay_beginning import begin_of_relay, is_relay_empty
 from pidts.task.run.cutover_under_way import demand_not_cut_over
 from pidts.task.run.read_structures import (
     LoggedSchemaChange,
@@ -131,7 +132,7 @@ def begin_task(
     demand_no_copy_between_zones(config, wanted)
     if isinstance(source, Transient):
         return _resume_without_source(config, source, target, replicator, stored, wanted, other_parts, on_claim)
-    reader = StructureReader(config, source, replicator, stop)
+    reader = StructureReader(config, source, replicator, stop, show_step)
     table_set = TableSet(config, source, target, reader, wanted, other_parts)
     if wanted.resync != ():
         # If all tables are copied again, it does not matter whether the former checkpoint is reliable.
@@ -325,8 +326,8 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
     """Starts the replicator at the place where the task begins, and returns the structures at that place."""
     given = config.source.start if config.mode == "incremental" else None
     replicator, begin = reader.replicator, given or log_end(source)
-    if isinstance(begin, Position) and _is_relay_empty(config):
-        begin = reader.begin_of_relay(begin)
+    if isinstance(begin, Position) and is_relay_empty(config):
+        begin = begin_of_relay(config, source, begin, reader.stop)
     replicator.start_at = str(begin)
     replicator.start()
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
@@ -342,11 +343,6 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
         else:
             read = reader.read(relay, start, on_change=lambda change: _refuse_change(config, change))
         return reader.with_log_file(relay, read)
-
-
-def _is_relay_empty(config: TaskConfig) -> bool:
-    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-        return relay.first is None
 
 
 def _put_on_record(

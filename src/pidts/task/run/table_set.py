@@ -95,8 +95,9 @@ from pidts.source import Session, position, read_structures, source_dialect, tab
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss, other_tasks
+from pidts.task.run.attempt.relay_beginning import begin_of_relay
 from pidts.task.run.pending_renames import joining_tables, removed_by
-from pidts.task.run.read_structures import StructureReader, wait_for_relay
+from pidts.task.run.read_structures import StartStopped, StructureReader, wait_for_relay
 from pidts.task.run.rewind import Rewind, note_sent_again, notes_of
 from pidts.task.tables.copy_start import Patterns, copy_states, is_selected, no_such_table
 from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
@@ -245,8 +246,9 @@ class TableSet:
         """Makes all changes, and returns the checkpoints after them."""
         if self._loss is not None:
             return self._begin_anew(claimed, self._loss)
-        if self._wanted.resync is not None:
-            self._reader.await_connection()
+        reader = self._reader
+        if self._wanted.resync is not None and not reader.replicator.await_connection(reader.stop, reader.show_step):
+            raise StartStopped
         task, source_id = self._config.name, self._config.source.source_id
         known = self._target.meta.structures.load(task, SourceTablesKey(source_id))
         _, state, _ = Workers.claimed(claimed)
@@ -518,7 +520,7 @@ class TableSet:
         config, replicator = self._config, self._reader.replicator
         if not loss.keeps_relay:
             here, gtids = position(self._source)
-            begin = self._reader.begin_of_relay(here)
+            begin = begin_of_relay(config, self._source, here, self._reader.stop)
             replicator.stop()
             empty_relay(config.relay, config.source.source_id)
             # The Lsns of a log that was reset must differ from the Lsns of the former log.
