@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pymysql
@@ -45,6 +46,7 @@ from pidts.model import (
 from pidts.plan import Limits, next_state, plan_between
 from pidts.relay import RelayReader, list_segments, purge
 from pidts.replicate import ReplicatorConfig, run_process
+from pidts.replicate.earlier_begin import begin_before_rows
 from pidts.rules import AllowList
 from pidts.sandbox import Server
 from pidts.schema import Dialect
@@ -391,6 +393,43 @@ def test_a_transaction_prepared_before_the_relay_halts_at_its_commit(
     assert caught.value.code == "xa-not-received"
     assert "X'62',X'',1" in caught.value.what
     assert task.content()["i"] == [(3, "before")]
+    with closing(RelayReader(tmp_path, "s")) as reader:
+        received = reader.received
+        assert received is not None
+        assert begin_before_rows(source_of(server), reader, received, Event()) is None, "no COMMIT lacks rows here"
+        begin = begin_before_rows(source_of(server), reader, task.lsn, Event())
+    assert begin is not None
+    assert begin.lsn < Lsn.at(start)
+    # A relay that begins there has the rows, and the task continues in it at its place.
+    task.relay = tmp_path / "earlier"
+    with following(ReplicatorConfig(source_of(server), task.relay, begin)) as run:
+        run.until_received(server)
+    task.run_crashing()
+    assert task.content()["i"] == [(2, "b"), (3, "before")]
+
+
+def test_a_relay_does_not_begin_before_rows_that_the_source_no_longer_has(run_sql: RunSql, tmp_path: Path) -> None:
+    with sandbox.start_mariadb(tmp_path / "server") as server:
+        run_sql(server, "CREATE DATABASE d")
+        make(run_sql, server, "d")
+        with sessions(server, run_sql, "d") as do:
+            for statement in ("XA START 'a'", "INSERT INTO i VALUES (1, 'a')", "XA END 'a'", "XA PREPARE 'a'"):
+                do("a", statement)
+            run_sql(server, "FLUSH BINARY LOGS")
+            start = end_of(server)
+            do("a", "XA COMMIT 'a'")
+        with following(ReplicatorConfig(source_of(server), tmp_path / "relay", start)) as run:
+            run.until_received(server)
+        with closing(RelayReader(tmp_path / "relay", "s")) as reader:
+            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) is not None
+            while run_sql(server, "SHOW BINARY LOGS")[0][0] != start.file:
+                run_sql(server, f"PURGE BINARY LOGS TO '{start.file}'")  # without effect while a file is being read
+                time.sleep(0.1)
+            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) is None
+        server.kill()
+        # Another server may have an XA transaction of the same name.
+        with closing(RelayReader(tmp_path / "relay", "s")) as reader, sandbox.start_mariadb(port=server.port):
+            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) is None
 
 
 def test_a_statement_in_it_is_seen_when_it_commits(

@@ -101,15 +101,15 @@ def begin_with_prepared(config: SourceConfig, connection: Session, place: Positi
         _log.warning(
             "transactions on the source have not ended for a long time",
             source=config.source_id,
-            todo="If one of them prepares an XA transaction, the task halts when it is committed (xa-not-received)",
+            todo="If one of them prepares an XA transaction, the task may halt when it is committed (xa-not-received)",
         )
     xids = prepared_xids(connection)
     if xids is None and prepares:
         _log.warning(
             "programs prepare XA transactions on the source, and the task's account may not see them",
             source=config.source_id,
-            todo="If one is prepared now, the task halts when it is committed (xa-not-received). To prevent this, run "
-            "GRANT XA_RECOVER_ADMIN ON *.* TO the account before the first start",
+            todo="If one is prepared now, the task may halt when it is committed (xa-not-received). To prevent this, "
+            "run GRANT XA_RECOVER_ADMIN ON *.* TO the account before the first start",
         )
     if not xids:
         return place
@@ -122,7 +122,7 @@ def begin_with_prepared(config: SourceConfig, connection: Session, place: Positi
             position=str(place),
             xids=listed(sorted(missing)),
             todo="If they were prepared before this position, commit them or roll them back. If one of those is "
-            "committed after the task has begun, the task halts (xa-not-received)",
+            "committed after the task has begun, the task may halt (xa-not-received)",
         )
     if begin is None:
         return place

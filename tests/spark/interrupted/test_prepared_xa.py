@@ -11,6 +11,7 @@ from tests.conftest import RunSql
 from tests.running import connect
 from tests.spark.commands import Task
 
+from pidts.relay.task_needs import TaskNeed
 from pidts.sandbox import Server
 
 ROWS = "SELECT id, v FROM {}.t ORDER BY id"
@@ -45,12 +46,22 @@ def test_a_transaction_that_was_prepared_before_the_relay_begins(
         commit()
     task.sync()
     assert are_equal()
-    # The new relay begins at the checkpoint, after the PREPARE.
+    # The relay that replaces a lost one begins at the checkpoint, after the PREPARE. So it begins again, before it.
     with prepared(source, database, "'second'", 3) as commit:
         run_sql(source, "INSERT INTO t VALUES (4, 4)", database=database)
         task.sync()
         shutil.rmtree(task.path.parent / "relay")
         commit()
+        run_sql(source, "INSERT INTO t VALUES (5, 5)", database=database)
+    task.sync()
+    assert are_equal()
+    with prepared(source, database, "'third'", 6) as commit:
+        run_sql(source, "INSERT INTO t VALUES (7, 7)", database=database)
+        task.sync()
+        shutil.rmtree(task.path.parent / "relay")
+        commit()
+    # Another task needs the relay, so it cannot be emptied.
+    TaskNeed(task.path.parent / "relay", "one", "other").begin()
     run = task.start("--until-synced", "--json")
     assert run.process.wait(120) == 5, task.logs()
     error = json.loads(run.log.read_text().splitlines()[-1])["error"]

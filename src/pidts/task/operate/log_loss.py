@@ -31,7 +31,7 @@ _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
 """Codes of errors with one of three causes: the log is lost, a wrong server answers, or the relay's folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
 """Codes of errors about a damaged relay. The log is lost only if the source cannot send the damaged part again."""
-_LACKS_ROWS = "xa-not-received"
+LACKS_ROWS = "xa-not-received"
 """The code of the error about a COMMIT whose rows are in earlier log. The relay can continue after the COMMIT."""
 _UNREADABLE = "source-log-unreadable"
 """The code of the error about a source that cannot send its log from the task's place on."""
@@ -256,7 +256,7 @@ def with_loss_explained(
         advice = "" if error.todo == OWN_RELAY and is_alone else sentence(error.todo)
         todo = f"{advice} To continue with the source as it is now, {equal}".lstrip()
         return Halted(error.code, error.what, where=error.where, todo=todo)
-    if error.code == _LACKS_ROWS:
+    if error.code == LACKS_ROWS:
         todo = (
             "When all XA transactions from before the relay's beginning are committed or rolled back (XA RECOVER lists "
             f"those that are not): {repair[0].lower()}{repair[1:]}"
@@ -340,7 +340,7 @@ def last_moved(config: TaskConfig) -> float:
 
 def loses_log(error: Halted) -> bool:
     """Whether the task cannot continue from the target's checkpoint after this error."""
-    return error.code in _PURGED | _ELSEWHERE | _BROKEN | {_LACKS_ROWS, _UNREADABLE}
+    return error.code in _PURGED | _ELSEWHERE | _BROKEN | {LACKS_ROWS, _UNREADABLE}
 
 
 def loss_from(error: Halted) -> LogLoss:
@@ -348,6 +348,6 @@ def loss_from(error: Halted) -> LogLoss:
 
     Its code is `position-lost`, unless the relay may be kept after the error.
     """
-    lacks_rows = error.code == _LACKS_ROWS
+    lacks_rows = error.code == LACKS_ROWS
     code = error.code if lacks_rows or error.code in _MAY_BE_IN_RELAY else "position-lost"
     return LogLoss(error.what, code, keeps_relay=lacks_rows)

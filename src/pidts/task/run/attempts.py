@@ -5,6 +5,7 @@ An attempt lasts from the claim to the goal, a stop or a failure.
 An attempt ends and another begins for one of these reasons:
 
 - the relay is damaged, and the source sends its log again (`relay_refetch`);
+- the relay lacks rows of an XA transaction, and begins anew before them (`attempt/relay_beginning`);
 - the log names a table that the task does not know: the next attempt lets it join (`table_set`);
 - the task file has changed, and the running task can apply the change (`config_reload`);
 - the target refuses rows of one table: the next attempt holds that table at its Lsn (`halted_tables`);
@@ -60,6 +61,7 @@ from pidts.task.run.alerts import Alerts
 from pidts.task.run.attempt.job_context import job_context, staging_folder
 from pidts.task.run.attempt.next_attempt import NextAttempt
 from pidts.task.run.attempt.progress import AttemptProgress, ObservedTables
+from pidts.task.run.attempt.relay_beginning import EarlierBeginning
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.counters_ahead import CountersAhead
@@ -147,6 +149,7 @@ class Attempts:
         self._tracker, self._shared, self._stop = tracker, shared, stop
         self._goal: ProvenGoal | None = None
         self._refetch = RelayRefetch(config)
+        self._earlier = EarlierBeginning(replicator, stop)
         self._failover = Failover(self._note)
         self._applied: Lsn | None = None
         """The Lsn up to which the target is known to have the log."""
@@ -225,6 +228,9 @@ class Attempts:
         if self._next.has_answered(error):
             raise error
         try:
+            if self._earlier.answers(self._config, error, self._applied):
+                self._note(f"{error.what}; the relay begins anew, before its rows")
+                return
             self._tracker.refetching(self._refetch(error, self._applied), self._refetch.refetches)
         except Halted as final:
             if not self._next.takes_new_position(final):

@@ -1,17 +1,36 @@
-"""Decides where a new relay begins."""
+"""Begins a relay, or empties it and begins it at another place.
+
+A relay that has begun may lack rows: of XA transactions that were prepared before its beginning (`xa-not-received`). If
+the source still has them, the relay is emptied and begins before them. The points at which this may be interrupted:
+
+1. Before the relay is emptied: nothing has changed. The next run finds the same error, and begins again.
+2. Before the new relay has begun: an empty relay begins at the target's checkpoint, as after a loss. So its COMMIT
+   lacks its rows again, as in 1.
+3. Afterwards: the relay is as if it had begun there at first. The task continues at its checkpoint.
+4. The source purges the rows' log before the new relay has begun: the replicator ends with `position-lost`. Without the
+   rows, the task could not have continued either.
+"""
 
 from __future__ import annotations
 
 import threading
 from contextlib import closing, suppress
 
-from pidts.model import Position
+import structlog
+
+from pidts.model import Checkpoint, Halted, Lsn, Position
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
+from pidts.relay.lock import empty_relay
+from pidts.replicate.earlier_begin import begin_before_rows
 from pidts.source import Session
 from pidts.source.prepared_xa import begin_with_prepared
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.run.read_structures import StartStopped
+from pidts.task.operate.log_loss import LACKS_ROWS, other_tasks
+from pidts.task.run.read_structures import StartStopped, wait_for_relay
+from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
+
+_log = structlog.get_logger(__name__)
 
 
 def begin_of_relay(config: TaskConfig, source: Session, place: Position, stop: threading.Event) -> Position:
@@ -32,3 +51,37 @@ def is_relay_empty(config: TaskConfig) -> bool:
     with suppress(Discontinuity), closing(RelayReader(config.relay, config.source.source_id)) as relay:
         return relay.first is None
     return False
+
+
+class EarlierBeginning:
+    """Lets the relay of a run begin before the rows that it lacks, once for each COMMIT."""
+
+    def __init__(self, replicator: ReplicatorProcess, stop: threading.Event) -> None:
+        self._replicator, self._stop = replicator, stop
+        self._tried: set[str] = set()
+
+    def answers(self, config: TaskConfig, error: Halted, applied: Lsn | None) -> bool:
+        """Whether the relay now has the rows whose lack was the error. `applied`: the target has the log up to here.
+
+        False if the source no longer has the rows, or if this run may not empty the relay: another machine receives
+        the log, or other tasks use the relay.
+        """
+        source_id, commit = config.source.source_id, error.where.position
+        if error.code != LACKS_ROWS or applied is None or commit in self._tried:
+            return False
+        if config.relay_from is not None or isinstance(self._replicator, NoReplicator) or other_tasks(config):
+            return False
+        with closing(RelayReader(config.relay, source_id)) as relay:
+            place = begin_before_rows(config.source.server, relay, applied, self._stop)
+            if place is None:
+                return False
+            _log.warning("the relay begins anew, before the rows that it lacks", what=error.what, begin=place.position)
+            self._replicator.stop()
+            empty_relay(config.relay, source_id)
+            self._replicator.resume_at = Checkpoint(
+                task=config.name, source=source_id, worker=0, lsn=place.lsn, position=place.position
+            )
+            self._replicator.start()
+            wait_for_relay(config, self._replicator, None, self._stop, relay)
+        self._tried.add(commit)
+        return True

@@ -1,0 +1,58 @@
+"""Finds where a relay has to begin, so that it has the rows of XA transactions that were prepared before its beginning.
+
+An example: a relay is lost while an XA transaction is prepared. The new relay begins at the task's checkpoint. So it
+has the COMMIT, which has no rows, and lacks the rows, which are earlier in the log. If the source still has them, the
+relay can be emptied and can begin before them.
+
+This is safe:
+
+- The task continues at the same place. Lsns are places in the source's log, so the entries of the new relay have the
+  same Lsns, and those up to the task's place are not read.
+- None of these rows is on the target. A transaction's rows are applied at its COMMIT, and the task is before the first
+  COMMIT that lacks rows.
+- The source has the rest of the log, too, since a server purges its oldest files first. The source is proven to have
+  the relay's log. If this log came from several servers, the relay is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+from pidts.model import Halted, Lsn
+from pidts.relay import RelayReader
+from pidts.replicate.proof import end_of_same_log
+from pidts.replicate.resume import AppliedPlace
+from pidts.source import SourceConfig, connect, server_info
+from pidts.source.prepared_xa import begin_of_prepared
+
+
+def begin_before_rows(
+    source: SourceConfig, reader: RelayReader, applied: Lsn, stop: threading.Event
+) -> AppliedPlace | None:
+    """Returns where a relay begins that has the rows of the first COMMIT after `applied` that lacks its rows.
+
+    The place is also before the rows of all later such transactions of the relay that the source still has. Returns
+    None if the source does not have the rows, or not the relay's log.
+    """
+    first, origin = reader.first, reader.origin
+    if first is None or origin is None or not first.change_no == applied.change_no == origin.change_no:
+        return None
+    what = [entry.transaction for entry in reader.entries(applied) if entry.lacks_rows]
+    xids = [transaction.xa.xid for transaction in what if transaction.xa is not None]
+    if not xids or not _has_log(source, reader):
+        return None
+    with closing(connect(source)) as session:
+        if server_info(session).identity != origin.server:
+            return None
+        begin, missing = begin_of_prepared(source, session, xids, first.position(origin.log_base), stop)
+    if begin is None or xids[0] in missing:
+        return None
+    return AppliedPlace(Lsn.at(begin, first.change_no), str(begin), "")
+
+
+def _has_log(source: SourceConfig, reader: RelayReader) -> bool:
+    try:
+        return end_of_same_log(source, reader) is not None
+    except Halted:
+        return False
