@@ -57,7 +57,9 @@ class Work:
     most: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self, _: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[FetchedPiece]:
+    def __call__(
+        self, _: JobContext, pieces: Iterable[RequestedChunk], streamed: Callable[[ChunkRequest, int], object]
+    ) -> Iterator[FetchedPiece]:
         for piece in pieces:
             with self.lock:
                 self.begun.append(piece.limit)

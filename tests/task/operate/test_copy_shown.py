@@ -16,15 +16,16 @@ from pidts.task.config.task_file import load_task
 from pidts.task.operate.progress import Progress
 from pidts.task.run.task_run import run_task
 
-ROWS = 800_000
+ROWS = 600_000
 
 
-@pytest.fixture
-def database(mariadb: Server, postgres: Server, run_sql: RunSql) -> Iterator[str]:
+@pytest.fixture(params=["PRIMARY KEY", "NOT NULL"])
+def database(mariadb: Server, postgres: Server, run_sql: RunSql, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database with one large table, with or without a key."""
     name = "copy_shown"
     run_sql(mariadb, f"CREATE DATABASE {name}")
-    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(40))", database=name)
-    run_sql(mariadb, f"INSERT INTO t SELECT seq, CONCAT('row ', seq) FROM seq_1_to_{ROWS}", database=name)
+    run_sql(mariadb, f"CREATE TABLE t (id INT {request.param}, a VARCHAR(80))", database=name)
+    run_sql(mariadb, f"INSERT INTO t SELECT seq, RPAD(seq, 80, 'x') FROM seq_1_to_{ROWS}", database=name)
     run_sql(mariadb, "ANALYZE TABLE t", database=name)
     run_sql(postgres, f"CREATE DATABASE {name}")
     yield name

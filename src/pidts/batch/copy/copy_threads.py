@@ -31,6 +31,8 @@ class CopyThreads:
         self._context, self._pieces, self._is_over = context, pieces, is_over
         self.failures: list[BaseException] = []
         self._fetched: dict[int, FetchedPiece] = {}
+        self._streamed: dict[ChunkRequest, int] = {}
+        """How many rows are loaded for each request that is one piece, however large it is."""
         # The counts are in the order of the pieces, since each table has one request.
         counts = Counter(piece.request.table for piece in pieces)
         slots = min(len(pieces), context.copy_threads)
@@ -53,7 +55,7 @@ class CopyThreads:
         rows: Counter[ChunkRequest] = Counter()
         for number, fetched in self._fetched.copy().items():
             rows[self._pieces[number].request] += fetched.rows
-        return rows
+        return rows | Counter(self._streamed.copy())
 
     def wait(self, seconds: float) -> bool:
         """Waits for the threads, but not longer than this. Returns whether all of them have ended."""
@@ -64,7 +66,7 @@ class CopyThreads:
     def _work(self) -> None:
         taken: list[int] = []
         try:
-            for place, fetched in enumerate(carry_out(self._context, self._take(taken))):
+            for place, fetched in enumerate(carry_out(self._context, self._take(taken), self._streamed.__setitem__)):
                 self._fetched[taken[place]] = fetched
                 if self._ends():
                     return

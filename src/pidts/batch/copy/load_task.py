@@ -110,8 +110,15 @@ class FetchedPiece:
         return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
 
 
-def carry_out(context: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[FetchedPiece]:
-    """Reads and loads each piece; rows that must not be loaded are stored for the batch that settles the request."""
+def carry_out(
+    context: JobContext,
+    pieces: Iterable[RequestedChunk],
+    streamed: Callable[[ChunkRequest, int], object] = lambda _, __: None,
+) -> Iterator[FetchedPiece]:
+    """Reads and loads each piece; rows that must not be loaded are stored for the batch that settles the request.
+
+    A table without a key is one piece, however large it is: `streamed` gets the number of its rows so far.
+    """
     warm()
     for piece, chunk in ahead((piece, _read(context, piece)) for piece in pieces):
         table = context.structures[piece.request.table]
@@ -120,7 +127,8 @@ def carry_out(context: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator
             continue
         began = time.monotonic()
         phased = _reread if piece.request.phase is Phase.REREAD else _extras
-        work = _whole if piece.request.whole else phased
+        whole = partial(_whole, streamed=partial(streamed, piece.request))
+        work = whole if piece.request.whole else phased
         fetched = _again(partial(work, context, piece, table))
         yield replace(fetched, seconds=time.monotonic() - began)
 
@@ -251,14 +259,14 @@ def close_kept() -> None:
         kept.session.close()
 
 
-def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
+def _whole(context: JobContext, piece: RequestedChunk, table: Table, streamed: Callable[[int], object]) -> FetchedPiece:
     """Loads a table without a key, in one transaction that first removes the rows of an earlier request."""
     rules, target_table = context.rules, context.rules.target_table(table)
     with read_snapshot(context.source, table) as snapshot, _session(context, target_table) as session:
         low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
         if snapshot.altered:
             return FetchedPiece(low, high, altered=True)
-        counted = _CountedRows(snapshot.batches)
+        counted = _CountedRows(snapshot.batches, streamed)
 
         def result() -> str:
             return FetchedPiece(low, high, counted.rows, bytes=counted.most_bytes).to_json()
@@ -278,8 +286,8 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedP
 class _CountedRows:
     """Yields rows and counts them. It has no rate limit, since other tables and both servers wait for these rows."""
 
-    def __init__(self, batches: Iterable[pa.Table]) -> None:
-        self._batches = batches
+    def __init__(self, batches: Iterable[pa.Table], streamed: Callable[[int], object]) -> None:
+        self._batches, self._streamed = batches, streamed
         self.rows = self.most_bytes = 0
 
     def __iter__(self) -> Iterator[pa.Table]:
@@ -287,6 +295,7 @@ class _CountedRows:
             self.rows += batch.num_rows
             self.most_bytes = max(self.most_bytes, batch.nbytes)
             yield batch
+            self._streamed(self.rows)
 
 
 def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
