@@ -17,7 +17,7 @@ from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_command, show_ddl_list, show_halt, show_halts, show_retry
 from pidts.cli.errors import remember_task
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, TableName
-from pidts.model.advice import COMPARE_TODO
+from pidts.model.advice import COMPARE_TODO, RETRY
 from pidts.schema import PartitionRows
 from pidts.target.refusals import constraint_todo, trigger_todo
 from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
@@ -354,6 +354,13 @@ def test_a_halts_own_words_name_the_tasks_file() -> None:
         "Resolve them: pidts locks resolve 'a b.yaml' --table shop.a --all --take source --yes. Then: "
     )
     assert said.lower().count("then: ") == 1
+
+
+def test_the_advice_to_try_again_is_given_once() -> None:
+    halt = replace(CHANGE, todo=f"Resolve them. Then: {RETRY}")
+    said = advice(halt, "t", "s")
+    assert said.count("pidts ddl retry") == 1
+    assert f". Or instead: pidts ddl skip t --source s --at {AT} --yes, or" in said
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,9 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
         return []  # its own advice has all commands
     if halt.statement:
         words = "" if halt.instead else ", with SQL and names of the target"
+        retry = "Or" if _RETRIES.search(halt.todo) else f"Then: pidts ddl retry {quoted} {at} --yes; or"
         commands = (
-            f"Then: pidts ddl retry {quoted} {at} --yes; or instead: pidts ddl skip {quoted} {at} --yes, "
+            f"{retry} instead: pidts ddl skip {quoted} {at} --yes, "
             f"or{words}: pidts ddl replace {quoted} {_prefilled(halt, at)}"
         )
         return [commands] if halt.tables else [commands, "Then run the task again"]
