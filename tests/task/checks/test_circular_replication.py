@@ -13,6 +13,8 @@ from pidts.model import (
     Checkpoint,
     Column,
     ColumnType,
+    Cutover,
+    CutoverStage,
     DdlJournal,
     Halted,
     Key,
@@ -143,6 +145,40 @@ def test_a_table_goes_in_one_direction_only(
     finally:
         for config, server in ((there, far), (back, near)):
             run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+
+
+def test_a_task_does_not_carry_the_changes_of_its_way_back_a_second_time(
+    make: Make, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
+) -> None:
+    """The cutover of a task was undone, after its way back had been cut over, too."""
+    for server in (mariadb, mysql97):
+        run_sql(server, "CREATE TABLE t (id INT)", database=database)
+    there = make(f"there_{database}", mariadb, mysql97, tables="t")
+    back = make(f"back_{database}", mysql97, mariadb, tables="t")
+    for config in (there, back):
+        begin(config, "t", database=database)
+
+    def switch(position: str, before: Cutover | None = None) -> Cutover:
+        """Records that the way back was cut over here."""
+        record = Cutover(stage=CutoverStage.DONE, position=position)
+        with closing(back.target.server.connect()) as target:
+            assert target.meta.cutovers.replace(back.name, before, record)
+        return record
+
+    try:
+        later = switch("bin.000001:500")
+        ((message, fix),) = failed_findings(there)
+        assert f"task {back.name} has carried changes from this task's target" in message
+        assert "up to the switch at bin.000001:500" in message
+        assert f"with the file of task {back.name}" in fix
+        switch("bin.000001:4", later)
+        assert failed_findings(there) == [], "the task that begins at the switch does not read these changes"
+        onwards = make(f"onwards_{database}", mariadb, mysql97, tables="t")
+        assert f"task {there.name} " not in str(failed_findings(onwards))
+    finally:
+        for config, server in ((there, mysql97), (back, mariadb)):
+            run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+        run_sql(mariadb, f"DELETE FROM pidts_meta.cutover WHERE task = '{back.name}'")
 
 
 def zone(name: str) -> str:

@@ -13,6 +13,12 @@ A ring of three tasks, A to B to C to A, is found, too. Each task also records w
 source: the task from B to C records on C that it also carries tables of A. It knows this if the task from A to B began
 first. It looks again at each of its starts.
 
+A task that was cut over cannot run again, so it closes no circle. But its changes are in the log of the server that it
+has written to. An example: task `ab` is cut over, task `ba` carries the changes of B back to A, and is cut over, too.
+Then somebody undoes the first cutover. Task `ab` would continue at its switch, and carry the changes of `ba` to B a
+second time. In a table without a key, each new row would be there twice. So a task is refused if it stands before the
+switch of such a task.
+
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
 task checks again after it has recorded its own source. The later one of these checks finds the other task's record.
 """
@@ -23,10 +29,17 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from pidts.apply import TargetSession
-from pidts.model import TableName
+from pidts.model import Lsn, Position, TableName
 from pidts.source import Session, server_info
 from pidts.source.finding import Finding
-from pidts.task.checks.task_records import carried_to, is_same_server, of_other_tasks, server_identity, writers_on
+from pidts.task.checks.task_records import (
+    carried_to,
+    former_writers_on,
+    is_same_server,
+    of_other_tasks,
+    server_identity,
+    writers_on,
+)
 from pidts.task.checks.zone_topology import failed, forgotten, other_records_findings, pair_findings, topology_findings
 from pidts.task.config.task_file import TaskConfig
 
@@ -82,7 +95,34 @@ def circle_findings(
                 f"if task {writer.task} will never run again, run there: {forgotten(writer)}"
             )
             findings.append(failed(what, fix))
+    if not config.is_between_zones:
+        findings += _returned_findings(config, source, target, there)
     return findings
+
+
+def _returned_findings(config: TaskConfig, source: Session, target: TargetSession, there: str) -> list[Finding]:
+    """Returns a failed finding for each way back that has ended, and whose changes this task has yet to read."""
+    found = []
+    for writer in former_writers_on(source):
+        own = writer.origins[0]
+        names = sorted(name for name, end in own.tables.items() if carried_to(config, end) == name)
+        if not (names and writer.switched_at and is_same_server(own.server, there)):
+            continue
+        switch = Lsn.at(Position.parse(writer.switched_at))
+        stored = target.meta.checkpoints.read(config.name, config.source.source_id)
+        # After a failover of the source, its log cannot be compared with the place of the switch.
+        if any(row.lsn.change_no == 0 and row.lsn < switch for row in stored):
+            what = (
+                f"task {writer.task} has carried changes from this task's target to this source, up to the switch at "
+                f"{writer.switched_at}. This task continues before that, and would make these changes on the target a "
+                f"second time: changes of {_listed(names)} in a circle"
+            )
+            fix = (
+                "Leave this task as it is. To carry the later changes of the source, run `pidts cutover --reverse` "
+                f"with the file of task {writer.task}, and then the task that it writes: it begins at that switch"
+            )
+            found.append(failed(what, fix))
+    return found
 
 
 def going_round(names: Iterable[TableName], step: Step) -> list[TableName]:

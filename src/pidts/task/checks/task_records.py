@@ -104,6 +104,8 @@ class WritingTask:
     """The other zones whose changes the task forwards."""
     conflict: str
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
+    switched_at: str
+    """The end of the queried server's log when the task was cut over to it; empty if it was not, or if unknown."""
     merges: AllowList | None
     """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise. If an
     earlier version of PiDTS has recorded the note, it selects all tables until the task starts again.
@@ -236,9 +238,18 @@ def _from_text(text: str) -> list[FeedingServer]:
 
 
 def writers_on(session: Session) -> list[WritingTask]:
-    """Returns all tasks that have begun to write to this server, as far as the account may read their records."""
+    """Returns all tasks that have begun to write to this server, as far as the account may read their records.
+
+    Tasks that were cut over to this server are left out, as they cannot run again.
+    """
     ask = partial(query, session)
     return [writer for schema in meta_schemas(ask) for writer in writers_in(ask, schema)]
+
+
+def former_writers_on(session: Session) -> list[WritingTask]:
+    """Returns the tasks that were cut over to this server, as far as the account may read their records."""
+    ask = partial(query, session)
+    return [writer for schema in meta_schemas(ask) for writer in writers_in(ask, schema, over=True)]
 
 
 def writers_of_target(config: TaskConfig, target: TargetSession) -> list[WritingTask]:
@@ -264,14 +275,16 @@ def meta_schemas(ask: Ask) -> list[str]:
     return sorted(schema for schema, columns in seen.items() if columns >= _EVIDENCE)
 
 
-def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
-    """Returns the tasks whose records are in this schema, without those that were cut over."""
+def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask]:
+    """Returns the tasks whose records are in this schema: those that were cut over, or all others."""
     place = quoted(schema)
-    over = _cut_over(ask, schema)
+    switches = _switches(ask, schema)
+    if over and not switches:
+        return []
     begun = [
         (task, source)
         for task, source in ask(f"SELECT DISTINCT task, source FROM {place}.checkpoint ORDER BY 1, 2")
-        if task not in over
+        if (task in switches) is over
     ]
     noted = {
         (task, source, TableName("", name)): str(note)
@@ -310,6 +323,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
                 target_zone,
                 forwarded_zones(forwards, str(task), str(source)),
                 noted.get((task, source, CONFLICT), ""),
+                switches.get(task, ""),
                 merges,
             )
         )
@@ -323,16 +337,17 @@ def merged_tables(note: str) -> AllowList | None:
     return allow_list_from_text(note) if note else None
 
 
-def _cut_over(ask: Ask, schema: str) -> set[object]:
-    """Returns the tasks that were cut over to this server. They cannot run again."""
+def _switches(ask: Ask, schema: str) -> dict[object, str]:
+    """Returns, for each task that was cut over to this server, where the server's log ended at the switch."""
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
     if not ask(exists, [schema]):
-        return set()
-    found = set()
+        return {}
+    found = {}
     for task, about in ask(f"SELECT task, about FROM {quoted(schema)}.cutover"):
         with reading_record("cutover", column="about", task=task):
-            if Cutover.loads(str(about)).stage is CutoverStage.DONE:
-                found.add(task)
+            record = Cutover.loads(str(about))
+            if record.stage is CutoverStage.DONE:
+                found[task] = record.position
     return found
 
 
