@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -17,6 +18,7 @@ from pymysql.cursors import Cursor
 
 from pidts.login import Tls
 from pidts.login.link import Link
+from pidts.login.password_file import with_password
 from pidts.login.plugins import PLUGINS
 from pidts.model import ConfigError, Where
 from pidts.source.failures import explained
@@ -66,6 +68,8 @@ class SourceConfig:
     """The server id of the replicator as a replica; None to choose one."""
     connect_timeout: float = 10.0
     tls: Tls = field(default_factory=Tls)
+    password_file: str = ""
+    """The file from which the password comes; each login reads it again. Empty if there is no such file."""
 
     @classmethod
     def from_url(cls, url: str, source_id: str = "") -> SourceConfig:
@@ -170,23 +174,7 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
 
     `answer_within` is for short queries: without an answer after so many seconds, the connection is closed.
     """
-    with explained(config.where, login=True):
-        connection: Session = Link(
-            host=config.host,
-            port=config.port,
-            user=config.user,
-            # The driver would encode a text in latin1, but the server expects the bytes that its own clients send
-            # (UTF-8).
-            password=config.password.encode(),
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=config.connect_timeout,
-            # If the peer is not a MySQL server, it may never answer. Once the session is set up, this limit ends:
-            # statements may take long.
-            read_timeout=config.connect_timeout,
-            auth_plugin_map=PLUGINS,
-            **config.tls.mysql(),
-        )
+    connection = with_password(partial(_log_in, config), config.password, config.password_file)
     try:
         # The login has succeeded, so an error here is an error of the connection.
         with explained(config.where):
@@ -198,6 +186,26 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
         hang_up(connection)
         raise
     return connection
+
+
+def _log_in(config: SourceConfig, password: str) -> Session:
+    with explained(config.where, login=True):
+        return Link(
+            host=config.host,
+            port=config.port,
+            user=config.user,
+            # The driver would encode a text in latin1, but the server expects the bytes that its own clients send
+            # (UTF-8).
+            password=password.encode(),
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=config.connect_timeout,
+            # If the peer is not a MySQL server, it may never answer. Once the session is set up, this limit ends:
+            # statements may take long.
+            read_timeout=config.connect_timeout,
+            auth_plugin_map=PLUGINS,
+            **config.tls.mysql(),
+        )
 
 
 def _watch(connection: Session) -> None:

@@ -10,6 +10,7 @@ from pymysql.constants import CLIENT
 
 from pidts.login import Tls
 from pidts.login.link import Link
+from pidts.login.password_file import with_password
 from pidts.login.plugins import PLUGINS
 from pidts.target.mysql.connection import SessionSettings
 from pidts.target.mysql.driver import force_close, wait_without_end, watch
@@ -27,19 +28,31 @@ class MySqlTarget(SessionSettings):
     password: str = field(default="", repr=False)
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
+    password_file: str = ""
+    """The file from which the password comes; each login reads it again. Empty if there is no such file."""
 
     piece_rows: ClassVar[int] = 2_500
     buffers_rows: ClassVar[bool] = False
 
     def connect(self) -> MySqlSession:
         """Returns a new session. A lost connection is detected after half a minute; a statement may take hours."""
+        connection = with_password(self._log_in, self.password, self.password_file)
         try:
-            connection = Link(
+            wait_without_end(connection)
+            watch(connection)
+            return MySqlSession(connection, self)
+        except BaseException:
+            force_close(connection)
+            raise
+
+    def _log_in(self, password: str) -> Link:
+        try:
+            return Link(
                 host=self.host,
                 port=self.port,
                 user=self.user,
                 # The driver would encode a text in latin1, but the server's own clients send its bytes in UTF-8.
-                password=self.password.encode(),
+                password=password.encode(),
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
@@ -55,13 +68,6 @@ class MySqlTarget(SessionSettings):
             )
         except (pymysql.err.Error, OSError) as error:
             raise translate_connect(error, f"{self.host}:{self.port}") from error
-        try:
-            wait_without_end(connection)
-            watch(connection)
-            return MySqlSession(connection, self)
-        except BaseException:
-            force_close(connection)
-            raise
 
 
 __all__ = ["MySqlSession", "MySqlTarget"]

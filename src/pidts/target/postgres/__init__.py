@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import psycopg
 
 from pidts.login import Tls
+from pidts.login.password_file import with_password
 from pidts.model.type_map import TypeMap
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.connect import connect
@@ -27,6 +30,8 @@ class PostgresTarget:
     meta_schema: str = USUAL
     """The schema of PiDTS's own tables."""
     types: TypeMap = field(default_factory=TypeMap)
+    password_file: str = ""
+    """The file from which the password comes; each login reads it again. Empty if there is no such file."""
     changes: SchemaChanges = field(default_factory=SchemaChanges, repr=False, compare=False)
 
     piece_rows: ClassVar[int] = 2_500
@@ -34,13 +39,16 @@ class PostgresTarget:
 
     def connect(self) -> PostgresSession:
         """Returns a new session; its connection fails if the server is silent for half a minute."""
-        login = (self.host, self.port, self.user, self.password, self.database, self.tls)
-        connection = connect(*login, self.connect_timeout, autocommit=True)
+        connection = with_password(self._log_in, self.password, self.password_file)
         try:
             return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types, changes=self.changes)
         except BaseException:
             connection.close()
             raise
+
+    def _log_in(self, password: str) -> psycopg.Connection[tuple[Any, ...]]:
+        login = (self.host, self.port, self.user, password, self.database, self.tls)
+        return connect(*login, self.connect_timeout, autocommit=True)
 
 
 __all__ = ["PostgresSession", "PostgresTarget"]

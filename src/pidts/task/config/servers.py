@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pidts.bounded_file import read_small
 from pidts.login import Mode, Tls
+from pidts.login.password_file import read_password
 from pidts.model import ConfigError, Position, parse_gtid_set
 from pidts.model.type_map import TypeMap
 from pidts.rules import SYSTEM_SCHEMAS
@@ -148,6 +149,8 @@ class TargetSpec:
     """The server to whose catalog the tables are also published."""
     metastore: str = ""
     """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
+    password_file: str = ""
+    """The file from which the password comes; empty if there is none."""
     keeps_changes: bool = False
     """Whether each table also gets a change table with all its changes, which is published, too."""
 
@@ -183,7 +186,14 @@ class TargetSpec:
             return IcebergTarget(*place, files=self.files)
         login = (self.host, self.port, self.user, self.password)
         if self.type == "postgresql":
-            return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema, types=self.types)
+            return PostgresTarget(
+                *login,
+                self.database,
+                tls=self.tls,
+                meta_schema=self.meta_schema,
+                types=self.types,
+                password_file=self.password_file,
+            )
         return MySqlTarget(
             *login,
             tls=self.tls,
@@ -193,6 +203,7 @@ class TargetSpec:
             zone=self.zone,
             forwards=self.forwards,
             locks_gaps=self.locks_gaps,
+            password_file=self.password_file,
         )
 
     @property
@@ -251,6 +262,7 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
         meta_schema=meta_schema,
         variables=variables,
         max_packet=max_packet,
+        password_file=_password_file(section),
     )
 
 
@@ -380,7 +392,8 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
     login = server.required_section("from")
     host, port, user, password, tls = _login(login, _PORTS["mysql"])
     login.finish(dm_keys.SERVER)
-    config = SourceConfig(host, port, user, password, source_id, server_id or None, tls=tls)
+    file = _password_file(login)
+    config = SourceConfig(host, port, user, password, source_id, server_id or None, tls=tls, password_file=file)
     standbys = _standbys(server, config)
     failover_after = server.integer("failover-after", 3, minimum=1)
     if not inline:
@@ -405,10 +418,10 @@ def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
             raise one.error("host", "duplicate-key", f"{host}:{port} is named twice", "Name each server once.")
         user = one.text("user", first.user)
         own = one.has("password") or one.has("password-file")
-        password = _password(one) if own else first.password
+        password, file = (_password(one), _password_file(one)) if own else (first.password, first.password_file)
         tls = _tls(one) if one.has("security") else first.tls
         one.finish(dm_keys.SERVER)
-        found.append(replace(first, host=host, port=port, user=user, password=password, tls=tls))
+        found.append(replace(first, host=host, port=port, user=user, password=password, tls=tls, password_file=file))
     return tuple(found)
 
 
@@ -456,7 +469,7 @@ def _password(section: Section) -> str:
         raise section.error("password-file", "duplicate-key", "password is given too", "Keep one of them.")
     path = section.file("password-file")
     try:
-        password = read_small(path).rstrip("\r\n")
+        password = read_password(path)
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -464,6 +477,14 @@ def _password(section: Section) -> str:
     if mode & (stat.S_IRGRP | stat.S_IROTH):
         section.note("password-file", f"other users of this machine can read it; chmod 600 {path}")
     return password
+
+
+def _password_file(section: Section) -> str:
+    """Returns the file that each login reads again; empty without one. A pipe can be read only once."""
+    if not section.has("password-file"):
+        return ""
+    path = section.file("password-file")
+    return str(path) if path.is_file() else ""
 
 
 def _literal_password(section: Section) -> str:

@@ -1,0 +1,58 @@
+"""A task file's password file is read again at each login, so that a running task survives a new password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.model.errors import LoginRefused
+from pidts.sandbox import start_mariadb, start_postgres
+from pidts.source import connect
+from pidts.source.connection import query
+from pidts.task.config.task_file import load_task
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+TASK = """\
+name: t
+task-mode: all
+target-database: {{{target}, host: {host}, port: {port}, user: app, password-file: secret}}
+mysql-instances: [{{source-id: a, from: {{host: {host}, port: {port}, user: app, password-file: secret}}}}]
+"""
+
+
+START = {"mariadb": start_mariadb, "postgres": partial(start_postgres, password="of the superuser")}
+
+
+@pytest.mark.parametrize("kind", START)
+def test_a_login_takes_the_password_that_the_file_has_now(kind: str, run_sql: RunSql, tmp_path: Path) -> None:
+    is_postgres, secret = kind == "postgres", tmp_path / "secret"
+    changed = "ALTER ROLE app PASSWORD '{}'" if is_postgres else "SET PASSWORD FOR app = PASSWORD('{}')"
+    with START[kind]() as server:
+        run_sql(
+            server, "CREATE ROLE app LOGIN PASSWORD 'first'" if is_postgres else "CREATE USER app IDENTIFIED BY 'first'"
+        )
+        secret.write_text("first\n")
+        target = "type: postgresql, database: postgres" if is_postgres else "type: mysql"
+        (tmp_path / "t.yaml").write_text(TASK.format(target=target, host=server.host, port=server.port))
+        config = load_task(tmp_path / "t.yaml")
+
+        def log_in() -> None:
+            with closing(config.target.server.connect()):
+                pass
+            if not is_postgres:
+                with closing(connect(config.source.server)) as session:
+                    assert query(session, "SELECT 1") == [(1,)]
+
+        log_in()
+        secret.write_text("second")
+        log_in()  # the file may be written before the password is changed
+        run_sql(server, changed.format("second"))
+        log_in()
+        secret.unlink()
+        with pytest.raises(LoginRefused):
+            log_in()
