@@ -124,6 +124,17 @@ def test_several_failed_checks_are_told_apart_and_their_fixes_begin_below_each_o
     ]
 
 
+def test_a_command_in_the_text_of_an_error_names_the_task_file(capsys: Output) -> None:
+    """The reasons for which no standby can take over are in the error's text, each with its own commands."""
+    refused = Halted("no-standby", "no server can take over: b:1: if …: pidts failover TASK --to HOST:PORT --force")
+    errors.remember_task(Path("/srv/my shop.yaml"))
+    try:
+        errors.show_error(refused, as_json=False)
+    finally:
+        errors.remember_task(None)
+    assert "pidts failover '/srv/my shop.yaml' --to HOST:PORT --force" in capsys.readouterr().err
+
+
 def test_a_name_with_control_characters_does_not_break_the_lines_of_a_failed_check(capsys: Output) -> None:
     found = Finding("table_list", ok=False, message="table a\n\x1b[31mb\tc has no key: 'ünïcode'")
     with pytest.raises(PrecheckFailed) as failed:

@@ -217,6 +217,16 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     assert f"unlock {TASK} --table shop.orders --source s1 --at {APART.first.lsn}" in said(capsys)
 
 
+def test_the_command_that_does_not_wait_for_shards_is_named_once(capsys: Output) -> None:
+    arrived = tuple(
+        replace(one, halt=replace(one.halt, todo="Or continue without them: run pidts ddl unlock TASK --at LSN --yes"))
+        for one in LOCK.arrived
+        if one.halt is not None
+    )
+    show_ddl_list("t", TASK, arrived, [replace(LOCK, arrived=arrived)], [], as_json=False)
+    assert said(capsys).count("ddl unlock") == 1
+
+
 def test_an_awaited_shard_that_cannot_come_gets_a_message_about_it(capsys: Output) -> None:
     lock = replace(LOCK, refused={"s2: shop.t_9": "target-shape"})
     show_ddl_list("t", TASK, lock.arrived, [lock], [], as_json=False)

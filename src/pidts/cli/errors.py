@@ -60,6 +60,8 @@ def show_error(error: PidtsError, *, as_json: bool, beside: Mapping[str, object]
     if isinstance(error, DecodeError) and error.where.table:
         # Only this error is sure to name a table of the source. The advice needs the name on the source.
         todo = with_tables(todo, "", [error.where.table])
+    # The reasons why several servers or checks fail are one text, which may name commands.
+    error.what = for_this_task(error.what)
     error.todo = for_this_service(for_this_task(todo))
     logs = log_options()
     if logs.file is not None or logs.has_json_on_stderr:

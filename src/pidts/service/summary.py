@@ -45,8 +45,8 @@ def _with_file(task: WatchedTask, text: str) -> str:
 
 
 def _advised(task: WatchedTask, error: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the error with the path of the task file in its advice; None if there is no error."""
-    return error and {**error, "todo": _with_file(task, str(error.get("todo", "")))}
+    """Returns the error with the path of the task file in its text and its advice; None if there is no error."""
+    return error and {**error, **{name: _with_file(task, str(error.get(name, ""))) for name in ("what", "todo")}}
 
 
 def overview(task: WatchedTask, now: float) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)
     choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {quoted} {which}"]
-    if not (joins or (mine and mine.stays)):  # in both cases, unlocking would not end the wait
+    is_named = any("pidts ddl unlock" in halt.todo for halt in _reasons(lock))
+    if not (joins or is_named or (mine and mine.stays)):  # if it joins or stays, unlocking would not end the wait
         choices.insert(0, f"do not wait for the others: pidts ddl unlock {quoted} --table {table}{of} --yes")
     for heading, choice in zip(("or", ""), choices, strict=False):
         print(f"  {heading:<10} {choice}")
