@@ -157,7 +157,8 @@ export function task(page, name, first) {
 
 function since(task) {
   const parts = [task.since ? `${words.stage(task.stage)} for ${words.duration(Date.now() / 1000 - task.since)}` : ""];
-  if (task.restarts) parts.push(`restarted ${words.plural(task.restarts, "time")}`);
+  const starts = task.process || task.next_start ? task.restarts : task.restarts - 1; // the end of a last run is no start
+  if (starts > 0) parts.push(`restarted ${words.plural(starts, "time")}`);
   if (task.mode) parts.push(`mode ${task.mode}`);
   return parts.filter(Boolean).join(", ");
 }
