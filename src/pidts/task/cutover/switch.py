@@ -464,6 +464,8 @@ class CutoverRun:
             if len(asked) != said:
                 for source_id, _, statement in asked:
                     self._say(f"the account may not make source {source_id} read-only; run there: {statement};")
+                left = deadline - time.monotonic()
+                self._say(f"this command waits up to {left:.0f} s (--wait) for it, and then undoes the cutover")
                 said = len(asked)
             asked = [one for one in asked if not _is_read_only(one[1])]
             if not asked:
