@@ -13,3 +13,8 @@ def local_master(master: str) -> str:
 def is_local(master: str) -> bool:
     """Whether all processes of Spark run on this machine, as children of this process."""
     return master.startswith("local")
+
+
+def makes_own_secret(master: str) -> bool:
+    """Whether Spark makes the secret with which its connections are authenticated; a cluster needs the cluster's."""
+    return is_local(master) and not master.startswith("local-cluster")

@@ -27,7 +27,7 @@ from pidts.hidden_modules import show_pandas
 from pidts.model import PidtsError, Transient
 from pidts.owned_folder import process_folder
 from pidts.spark.class_data import java_options
-from pidts.spark.master import is_local, local_master
+from pidts.spark.master import is_local, local_master, makes_own_secret
 from pidts.spark.versions import FILE_MANAGER, accumulator_servers
 from pidts.spark.worker_start import launcher
 
@@ -82,6 +82,9 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
+    if makes_own_secret(master):
+        # Otherwise each user of this machine could connect to the JVM's ports, and send it objects to deserialize.
+        fixed["spark.authenticate"] = "true"
     conf = SparkConf(loadDefaults=False).setAll(list({**fixed, **settings}.items()))
     # If a JVM is killed while it sends to an accumulator server, the base class of that server would print a traceback.
     for server in accumulator_servers():
