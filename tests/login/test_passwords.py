@@ -6,6 +6,7 @@ import hashlib
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, query
 from pidts.source.connection import encryption
 from pidts.target.mysql import MySqlTarget
+from pidts.target.postgres import PostgresTarget
 from pidts.task.config.task_file import load_task
 from pidts.task.run.replicator_process import ReplicatorProcess
 
@@ -92,6 +94,36 @@ def ask_for_it(listener: socket.socket, plugin: bytes, heard: bytearray) -> None
                 heard += client.recv(4096)
             except OSError:
                 return
+
+
+@pytest.mark.parametrize("mode", [Mode.DISABLED, Mode.PREFERRED])
+def test_a_target_that_passes_itself_off_as_postgresql_does_not_get_it_either(mode: Mode) -> None:
+    heard: list[bytes] = []
+
+    def ask() -> None:
+        """Acts as a server without TLS that asks each client for its password in clear text."""
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with client, suppress(OSError):
+                heard.append(client.recv(4096))
+                if heard[-1] == b"\0\0\0\x08\x04\xd2\x16\x2f":  # a request for TLS
+                    client.sendall(b"N")
+                    heard.append(client.recv(4096))
+                if b"user\0u\0" in heard[-1]:
+                    client.sendall(b"R\0\0\0\x08\0\0\0\3")
+                    heard.append(client.recv(4096))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=ask, daemon=True).start()
+        target = PostgresTarget("127.0.0.1", listener.getsockname()[1], "u", "hunter2", tls=Tls(mode))
+        with pytest.raises(PidtsError) as refused:
+            target.connect()
+    assert refused.value.code == "target-denied"
+    assert any(b"user\0u\0" in packet for packet in heard)
+    assert not any(b"hunter2" in packet for packet in heard)
 
 
 @pytest.mark.parametrize("url", ["mysql://u:hun/ter2@h/", "mysql://u:hunter2@h:port/", "mysql://u:hunter2@h/?x=1"])

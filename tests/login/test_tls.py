@@ -220,6 +220,39 @@ def test_a_mysql_target_asks_the_same(
         assert caught.value.code == code
 
 
+def give_certificate(plain: Server, pair: Pair) -> None:
+    """Restarts a PostgreSQL server with TLS."""
+    folder = plain.directory / "data"
+    for path, name in ((pair.cert, "server.crt"), (pair.key, "server.key")):
+        (folder / name).write_bytes(path.read_bytes())
+        (folder / name).chmod(0o600)
+        owner = folder.stat()
+        os.chown(folder / name, owner.st_uid, owner.st_gid)
+    with (folder / "postgresql.conf").open("a") as settings:
+        settings.write("\nssl = on\n")
+    plain.restart()
+
+
+def test_postgresql_gets_a_password_in_clear_text_only_over_tls(authority: Authority) -> None:
+    with sandbox.start_postgres(password="hunter2") as server:
+        (server.directory / "data" / "pg_hba.conf").write_text("host all all 127.0.0.1/32 password\n")
+        server.restart()
+
+        def target(mode: str, password: str = "hunter2") -> PostgresTarget:
+            return PostgresTarget("127.0.0.1", server.port, server.user, password, tls=Tls.of(mode))
+
+        for mode in ("disabled", "preferred"):
+            with pytest.raises(PrecheckFailed, match="in clear text, and the connection is not encrypted"):
+                target(mode).connect()
+        give_certificate(server, authority.sign("postgres", addresses=("127.0.0.1",)))
+        target("preferred").connect().close()
+        target("required").connect().close()
+        with pytest.raises(PrecheckFailed, match="password authentication failed"):
+            target("preferred", "wrong").connect()
+        with pytest.raises(PrecheckFailed, match="in clear text, and the connection is not encrypted"):
+            target("disabled").connect()
+
+
 def test_a_postgresql_target_asks_the_same(authority: Authority, stranger: Authority, tmp_path: Path) -> None:
     pair = authority.sign("postgres", addresses=("127.0.0.1",))
 
@@ -234,15 +267,7 @@ def test_a_postgresql_target_asks_the_same(authority: Authority, stranger: Autho
     with sandbox.start_postgres() as plain:
         assert code(target(plain, "required")) == "tls-not-offered"
         target(plain, "preferred").connect().close()
-        folder = plain.directory / "data"
-        for path, name in ((pair.cert, "server.crt"), (pair.key, "server.key")):
-            (folder / name).write_bytes(path.read_bytes())
-            (folder / name).chmod(0o600)
-            owner = folder.stat()
-            os.chown(folder / name, owner.st_uid, owner.st_gid)
-        with (folder / "postgresql.conf").open("a") as settings:
-            settings.write("\nssl = on\n")
-        plain.restart()
+        give_certificate(plain, pair)
         target(plain, "verify_identity", authority.ca).connect().close()
         target(plain, "verify_ca", authority.ca, host="localhost").connect().close()
         assert code(target(plain, "verify_ca", stranger.ca)) == "tls-certificate"

@@ -17,7 +17,7 @@ from psycopg.pq import ConnStatus, PGconn, PollingStatus
 from psycopg.pq.abc import PGconn as Connection
 
 from pidts.login import Tls
-from pidts.target.postgres.errors import translate_connect
+from pidts.target.postgres.errors import asks_for_clear_password, offers_no_tls, translate_connect
 
 # When a connection breaks, the error is reported. psycopg would also warn about statements that are still in a
 # pipeline. A process of Spark sets up no logs, and would print this. WARNING is the driver's own choice; a command may
@@ -27,6 +27,8 @@ if _driver_log.level == logging.WARNING:
     _driver_log.setLevel(logging.ERROR)
 
 
+_HAS_REQUIRE_AUTH = 16_00_00
+"""The first version of libpq that can refuse methods of authentication."""
 _REFUSAL_SECONDS = 5.0
 _REFUSED = re.compile(rb'\tErrorResponse\t.* C "(\w{5})" ')
 _WAITS_FOR: dict[int, int] = {PollingStatus.READING: selectors.EVENT_READ, PollingStatus.WRITING: selectors.EVENT_WRITE}
@@ -50,10 +52,29 @@ def connect(
         "tcp_user_timeout": 30_000,
         **tls.postgres(),
     }
+    if not tls.mode.is_demanded and not host.startswith("/") and psycopg.pq.version() >= _HAS_REQUIRE_AUTH:
+        login["require_auth"] = "!password"
     try:
-        return psycopg.connect(**login, **more)
+        return _logged_in(login, more)
     except psycopg.Error as error:
         raise translate_connect(error, f"{host}:{port}/{database}", lambda: _asked_refusal(login)) from error
+
+
+def _logged_in(login: Mapping[str, Any], more: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]:
+    """Logs in. A server that asks for the password in clear text gets it only over TLS.
+
+    With `prefer`, it is not known before the login whether the connection will be encrypted. So the first login refuses
+    to send a clear password, and after this refusal the second login demands TLS.
+    """
+    try:
+        return psycopg.connect(**login, **more)
+    except psycopg.OperationalError as error:
+        if not asks_for_clear_password(error) or login["sslmode"] != "prefer":
+            raise
+        try:
+            return psycopg.connect(**{**login, "sslmode": "require", "require_auth": None}, **more)
+        except psycopg.OperationalError as encrypted:
+            raise error if offers_no_tls(encrypted) else encrypted from None
 
 
 def _asked_refusal(login: Mapping[str, Any]) -> str:

@@ -203,7 +203,11 @@ def translate_connect(error: psycopg.Error, place: str, ask: Callable[[], str] =
     """
     what = _message(error)
     who = f"the target {place}"
-    if "server does not support SSL" in what:
+    if asks_for_clear_password(error):
+        asked = f"PostgreSQL at {place} asks for the password in clear text, and the connection is not encrypted"
+        todo = "Change `password` to `scram-sha-256` in the target's pg_hba.conf, or use TLS: set ssl-mode to required"
+        return PrecheckFailed("target-denied", asked, todo=todo)
+    if offers_no_tls(error):
         return not_offered(who)
     if "does not match host name" in what:
         return other_host(who, what)
@@ -226,6 +230,16 @@ def translate_connect(error: psycopg.Error, place: str, ask: Callable[[], str] =
         what = f"PostgreSQL at {place} has no free connection: {what}"
         return Transient(NO_CONNECTION, what, todo=NO_CONNECTION_TODO)
     return Transient("target-unreachable", f"PostgreSQL at {place}: {what}", todo=UNREACHABLE_TODO)
+
+
+def asks_for_clear_password(error: psycopg.Error) -> bool:
+    """Whether a login has ended because the server asked for the password in clear text."""
+    return "server requested a cleartext password" in str(error)
+
+
+def offers_no_tls(error: psycopg.Error) -> bool:
+    """Whether a login that demands TLS has ended because the server offers none."""
+    return "server does not support SSL" in str(error)
 
 
 def _lacks_database(what: str, state: str) -> bool:
