@@ -8,11 +8,15 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
+import structlog
 
 from pidts.cli.app import run_command
-from pidts.cli.log_options import options_first
+from pidts.cli.log_options import choose, options_first, set_up_logs
+from pidts.model import PidtsError
+from pidts.target.postgres import PostgresTarget
 
 PROGRAM = [sys.executable, "-m", "pidts"]
 
@@ -41,6 +45,31 @@ def test_a_log_file_is_appended_to_and_is_for_its_user_alone(tmp_path: Path, cap
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert run_command(["check", "absent.yaml", "--log-file", str(tmp_path)]) == 2
     assert "[unwritable-file]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_in_the_log_shows_no_variables(tmp_path: Path, form: str) -> None:
+    file, password = tmp_path / "run.log", token_hex(8)
+    choose("", form, file)
+    set_up_logs()
+    try:
+        PostgresTarget("127.0.0.1", 1, "u", password).connect()
+    except PidtsError:
+        structlog.get_logger().warning("the tables are published later", exc_info=True)
+    said = file.read_text()
+    assert "Traceback" in said
+    assert "target-unreachable" in said
+    assert password not in said
+
+
+def test_a_name_of_the_source_cannot_control_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    choose("", "text", file)
+    set_up_logs()
+    structlog.get_logger().info("a table\x1b[2J\nhas halted", table="shop.\x1b]0;owned\x07", todo="two\nlines")
+    (line,) = file.read_text().splitlines()
+    assert line.isprintable()
+    assert "shop." in line
 
 
 def test_an_unknown_level_is_refused_with_those_that_exist(capsys: Output) -> None:

@@ -20,6 +20,7 @@ from typing import Literal, TextIO
 import structlog
 
 from pidts.model import ConfigError, Where
+from pidts.model.errors import in_one_line
 
 OPTIONS = ("--log-level", "--log-format", "--log-file")
 LEVELS = ("debug", "info", "warning", "error")
@@ -124,7 +125,9 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
         fmt = "%H:%M:%S" if options.file is None else "%Y-%m-%d %H:%M:%S"
         last = [
             structlog.processors.TimeStamper(fmt=fmt, utc=False),
-            structlog.dev.ConsoleRenderer(colors=colours),
+            _escaped,
+            # The default also shows the variables of each function: passwords, and rows.
+            structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback),
         ]
     first = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, _with_task]
     structlog.configure(
@@ -141,6 +144,14 @@ def _with_task(_: object, __: str, line: structlog.typing.EventDict) -> structlo
 
     if isinstance(todo := line.get("todo"), str):
         line["todo"] = for_this_task(todo)
+    return line
+
+
+def _escaped(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escapes control characters: a source may give a table a name that changes what the terminal shows."""
+    for name, value in line.items():
+        if isinstance(value, str) and not value.isprintable():
+            line[name] = in_one_line(value)
     return line
 
 
