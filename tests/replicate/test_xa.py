@@ -418,10 +418,19 @@ def test_a_relay_does_not_begin_before_rows_that_the_source_no_longer_has(run_sq
             run_sql(server, "FLUSH BINARY LOGS")
             start = end_of(server)
             do("a", "XA COMMIT 'a'")
+        for row in (2, 3):
+            run_sql(server, "FLUSH BINARY LOGS")
+            run_sql(server, f"INSERT INTO d.i VALUES ({row}, 'b')")
         with following(ReplicatorConfig(source_of(server), tmp_path / "relay", start)) as run:
             run.until_received(server)
         with closing(RelayReader(tmp_path / "relay", "s")) as reader:
-            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) is not None
+            found = begin_before_rows(source_of(server), reader, Lsn.at(start), Event())
+            assert found is not None
+        # The relay is damaged after the COMMIT.
+        for path in (tmp_path / "relay" / "s").glob("*2.*"):
+            path.unlink()
+        with closing(RelayReader(tmp_path / "relay", "s")) as reader:
+            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) == found
             while run_sql(server, "SHOW BINARY LOGS")[0][0] != start.file:
                 run_sql(server, f"PURGE BINARY LOGS TO '{start.file}'")  # without effect while a file is being read
                 time.sleep(0.1)

@@ -17,9 +17,10 @@ This is safe:
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 
 from pidts.model import Halted, Lsn
+from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
 from pidts.replicate.proof import end_of_same_log
 from pidts.replicate.resume import AppliedPlace
@@ -38,8 +39,11 @@ def begin_before_rows(
     first, origin = reader.first, reader.origin
     if first is None or origin is None or not first.change_no == applied.change_no == origin.change_no:
         return None
-    what = [entry.transaction for entry in reader.entries(applied) if entry.lacks_rows]
-    xids = [transaction.xa.xid for transaction in what if transaction.xa is not None]
+    xids = list[str]()
+    with suppress(Discontinuity):  # A new relay is not damaged.
+        for entry in reader.entries(applied):
+            if entry.lacks_rows and entry.transaction.xa is not None:
+                xids.append(entry.transaction.xa.xid)
     if not xids or not _has_log(source, reader):
         return None
     with closing(connect(source)) as session:
