@@ -59,16 +59,22 @@ def test_a_replicator_that_compiles_code_is_not_stuck(
     assert compiles or raised.match("relay-stuck")
 
 
-def test_a_wait_for_the_connection_says_why_there_is_none(tmp_path: Path) -> None:
+def test_a_wait_for_the_source_says_why_nothing_comes(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(TASK)
-    replicator, stop, steps = ReplicatorProcess(load_task(tmp_path / "t.yaml")), threading.Event(), list[str]()
+    config, stop, steps = load_task(tmp_path / "t.yaml"), threading.Event(), list[str]()
 
     def show(text: str) -> None:
         steps.append(text)
-        if "connected to the source: " in text:
+        if "refused" in text:  # nothing listens at this port
             stop.set()
 
+    replicator = ReplicatorProcess(config)
     replicator.start()
     assert not replicator.await_connection(stop, show), steps
+    assert "connected to the source: " in steps[-1]
+    stop.clear()
+    steps.clear()
+    with closing(RelayReader(config.relay, "s")) as relay, pytest.raises(StartStopped):
+        wait_for_relay(config, replicator, None, stop, relay, patience=10, show_step=show)
+    assert steps[-1].startswith("waiting for the source's log: ")
     replicator.stop()
-    assert "refused" in steps[-1], "nothing listens at this port"

@@ -299,7 +299,7 @@ class Attempts:
         """Waits for the relay's log, and returns the context of this attempt's batches."""
         config, slowest = self._config, state.needs
         self._show_step("step 3 of 3: waiting for the source's log")
-        wait_for_relay(config, self._replicator, slowest, self._stop, relay)
+        wait_for_relay(config, self._replicator, slowest, self._stop, relay, show_step=self._show_step)
         demand_same_log(relay, begun.checkpoints)
         safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
         # If another server has replaced the source after the checkpoint, positions are places in that server's log.

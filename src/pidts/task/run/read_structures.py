@@ -123,9 +123,13 @@ class StructureReader:
                 look_at = time.monotonic() + _LOOK_SECONDS
                 self.show_step(f"step 2 of 3: {self._wait_text(own, origin)}")
 
+    def wait_for(self, lsn: Lsn | None, relay: RelayReader) -> None:
+        """Waits until the relay has everything up to `lsn`; if `lsn` is None, until it has anything."""
+        wait_for_relay(self.config, self.replicator, lsn, self.stop, relay, show_step=self.show_step)
+
     def wait(self, relay: RelayReader, end: LogPoint) -> None:
         """Waits until the relay has the log up to `end`. Raises if it continues with another server's log before."""
-        wait_for_relay(self.config, self.replicator, end.lsn, self.stop, relay)
+        self.wait_for(end.lsn, relay)
         received = relay.received
         if received is None or received.change_no != end.lsn.change_no:
             what = f"another server has become the source while the log was received up to {end.position}"
@@ -212,13 +216,15 @@ def wait_for_relay(
     relay: RelayReader,
     *,
     patience: float = _RELAY_SECONDS,
+    show_step: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Waits until the relay has everything up to `lsn`; if `lsn` is None, until it has anything.
 
-    Raises if for `patience` seconds the relay does not grow and no process compiles code.
+    Raises if for `patience` seconds the relay does not grow and no process compiles code. `show_step` receives a text
+    with the reason why no log is received, if there is one.
     """
     deadline = time.monotonic() + patience
-    last, size, look_at = None, _bytes(relay), 0.0
+    last, size, look_at, is_lacking = None, _bytes(relay), 0.0, False
     while True:
         received = relay.received
         if received is not None and (lsn is None or received >= lsn):
@@ -231,6 +237,9 @@ def wait_for_relay(
         if time.monotonic() >= look_at:
             look_at = time.monotonic() + _LOOK_SECONDS
             lack = replicator.lack()
+            if lack is not None or is_lacking:
+                show_step("waiting for the source's log" + (f": {lack.error.what}" if lack is not None else ""))
+            is_lacking = lack is not None
             if lack is not None and lack.error.code == RELAY_FULL:
                 # The log that all tasks have applied is removed, to make room for the awaited log.
                 release(config.relay, config.source.source_id, PurgeLimits())

@@ -67,7 +67,6 @@ from pidts.task.run.read_structures import (
     StartStopped,
     StructureReader,
     StructureReading,
-    wait_for_relay,
 )
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.table_set import StartRequest, TableSet
@@ -331,7 +330,7 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
     replicator.start_at = str(begin)
     replicator.start()
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-        wait_for_relay(config, replicator, None, reader.stop, relay)
+        reader.wait_for(None, relay)
         now = reader.log_end(relay)
         if given is None:
             return reader.with_log_file(relay, reader.read(relay, now))

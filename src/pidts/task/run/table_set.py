@@ -291,7 +291,7 @@ class TableSet:
         if not (candidates or wanted.unknown or wanted.renames):
             return None
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-            wait_for_relay(config, self._reader.replicator, state.needs, self._reader.stop, relay)
+            self._reader.wait_for(state.needs, relay)
             only = None if wanted.renames else candidates | {_named(text, there) for text in wanted.unknown}
             read = self._reader.read(relay, self._reader.log_end(relay), only=only)
             pending = list(self._pending(relay, state.needs, read.end))
@@ -531,7 +531,7 @@ class TableSet:
                 replicator.resume_at, replicator.start_at = None, str(begin)
         replicator.start()
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-            wait_for_relay(config, replicator, None, self._reader.stop, relay)
+            self._reader.wait_for(None, relay)
             read = self._reader.with_log_file(relay, self._reader.read(relay, self._reader.log_end(relay)))
         fits = self._fits(read.structures)
         demand_fit(fits)
