@@ -14,6 +14,7 @@ from pidts.model.errors import LoginRefused
 from pidts.sandbox import start_mariadb, start_postgres
 from pidts.source import connect
 from pidts.source.connection import query
+from pidts.task.config.diff import difference
 from pidts.task.config.task_file import load_task
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -56,3 +57,14 @@ def test_a_login_takes_the_password_that_the_file_has_now(kind: str, run_sql: Ru
         secret.unlink()
         with pytest.raises(LoginRefused):
             log_in()
+
+
+def test_a_new_password_in_the_file_is_no_edit_of_the_task(tmp_path: Path) -> None:
+    """The running task would say that it takes effect at the next start."""
+    (tmp_path / "secret").write_text("first")
+    (tmp_path / "t.yaml").write_text(TASK.format(target="type: mysql", host="h", port=1))
+    running = load_task(tmp_path / "t.yaml")
+    (tmp_path / "secret").write_text("second")
+    assert difference(running, load_task(tmp_path / "t.yaml")).waiting == ()
+    (tmp_path / "t.yaml").write_text(TASK.format(target="type: mysql", host="h", port=2))
+    assert set(difference(running, load_task(tmp_path / "t.yaml")).waiting) == {"mysql-instances", "target-database"}

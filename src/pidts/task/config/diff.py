@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pidts.rules import Rules
+from pidts.source import SourceConfig
+from pidts.task.config.servers import SourceSpec, TargetSpec
 from pidts.task.config.task_file import TaskConfig
 
+_Server = TypeVar("_Server", SourceConfig, TargetSpec)
 _SAFE: Mapping[str, str | Mapping[str, str]] = {
     "limits": {
         "bytes": "syncers.queue-size",
@@ -91,7 +94,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
     changed = [
         field.name
         for field in fields(TaskConfig)
-        if field.name not in _NOTHING and getattr(running, field.name) != getattr(file, field.name)
+        if field.name not in _NOTHING and _compared(running, field.name) != _compared(file, field.name)
     ]
     taken: dict[str, Any] = {name: getattr(file, name) for name in changed if name in _SAFE}
     if "rules" in taken:
@@ -103,6 +106,18 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
         return tuple(chain.from_iterable(found))
 
     return ConfigDifference(replace(running, **taken), keys(_SAFE, taken), keys(_WAITS, waiting))
+
+
+def _compared(config: TaskConfig, name: str) -> object:
+    """Returns an attribute without the passwords of password files, which each login reads again."""
+    value = getattr(config, name)
+    if isinstance(value, SourceSpec):
+        return replace(value, server=_without_file(value.server), servers=tuple(map(_without_file, value.servers)))
+    return _without_file(value) if isinstance(value, TargetSpec) else value
+
+
+def _without_file(server: _Server) -> _Server:
+    return replace(server, password="") if server.password_file else server
 
 
 def _with_tools(rules: Rules, other: Rules) -> Rules:
