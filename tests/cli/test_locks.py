@@ -95,6 +95,18 @@ def test_people_read_it_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> N
     assert shown.count("  held: ") == 1
 
 
+def test_a_table_whose_name_has_a_line_end_is_one_line(
+    shop: Shop, capsys: pytest.CaptureFixture[str], database: str
+) -> None:
+    other = table(TableName(database, "two\nlines"), {"id": INT, "v": INT})
+    with closing(shop.target.connect()) as session:
+        create(session, other)
+        put(session, other, (1, 7))
+    Task(shop.target, shop.name).apply(other, (Op.UPDATE, (1, 8), (1, 9)))
+    assert run_command(["locks", "list", str(shop.file)]) == 0
+    assert f"{database}.two\\nlines (source s): 1 locked row\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

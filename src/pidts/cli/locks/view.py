@@ -15,7 +15,7 @@ import pyarrow as pa
 from pidts.apply.locks.resolve import ResolvePreview, Values
 from pidts.apply.rows.shown_values import value_text
 from pidts.cli.backlog_text import SHOWN, moment
-from pidts.model.errors import plural
+from pidts.model.errors import in_one_line, plural
 
 if TYPE_CHECKING:
     from pidts.task.operate.row_locks import ChosenRows, LockedRow, TaskLocks
@@ -73,7 +73,7 @@ def show_lists(tasks: Sequence[TaskLockedRows], *, as_json: bool) -> None:
 def _print_list_of(task: TaskLockedRows) -> None:
     of = f", direction {task.direction}" if task.direction else ""
     for chosen in task.chosen:
-        print(f"{chosen.table} (source {chosen.source}{of}): {plural('locked row', len(chosen.ids))}")
+        print(f"{in_one_line(str(chosen.table))} (source {chosen.source}{of}): {plural('locked row', len(chosen.ids))}")
         for one in task.locks.rows(chosen, _LISTED):
             waits = f" (locked row {one.needs})" if one.needs else ""
             print(f"  {one.id}  {one.lock.shown}  since {moment(one.lock.since)}: {one.lock.why}{waits}")
