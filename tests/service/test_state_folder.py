@@ -124,6 +124,13 @@ def test_only_its_user_can_enter(tmp_path: Path) -> None:
     assert caught.value.code == "state-folder"
 
 
+def test_nothing_is_created_in_a_folder_that_others_may_enter(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(ConfigError):
+        StateFolder(tmp_path).prepare()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_service_has_a_folder(tmp_path: Path) -> None:
     state = folder(tmp_path)
     with state.sole_service():

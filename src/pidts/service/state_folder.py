@@ -165,8 +165,11 @@ class StateFolder:
     def prepare(self) -> None:
         """Creates the folder if it does not exist. Raises if it belongs to another user, or if others may enter it."""
         try:
-            make_folder(self.tasks)
+            make_folder(self.path)
             mode = self.path.stat()
+            is_private = mode.st_uid == os.geteuid() and not stat.S_IMODE(mode.st_mode) & 0o077
+            if is_private:
+                make_folder(self.tasks)
         except OSError as error:
             raise ConfigError(
                 "state-folder",
@@ -174,7 +177,7 @@ class StateFolder:
                 where=Where(file=str(self.path)),
                 todo="Name another folder: pidts serve --state DIR",
             ) from None
-        if mode.st_uid != os.geteuid() or stat.S_IMODE(mode.st_mode) & 0o077:
+        if not is_private:
             raise ConfigError(
                 "state-folder",
                 "the state folder belongs to another user, or other users may enter it",
