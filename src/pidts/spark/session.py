@@ -49,6 +49,8 @@ _MEASURED = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
 }
+_SECRET = re.compile(r"passw|secret|token|credential|private|(access|account|api)[.-]?key", re.IGNORECASE)
+"""Matches the names of settings that may be secrets, such as `spark.authenticate.secret`."""
 _JAVA = 17
 _starting = threading.Lock()
 """Held while a JVM starts: the options are in the environment, which all threads share."""
@@ -91,7 +93,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
         server.handle_error = _accumulators_lost  # type: ignore[attr-defined]
     try:
         if SparkContext._gateway is None:  # noqa: SLF001 - Spark offers no public way
-            _start_jvm(conf, log)
+            _start_jvm(_without_secrets(conf), log)
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except (OSError, Py4JError, PySparkRuntimeError) as error:
         forget_session()
@@ -120,6 +122,15 @@ def _no_java(why: str) -> PidtsError:
 
 def _accumulators_lost(_server: object, _request: object, _client: object) -> None:
     _log.debug("the connection for Spark's accumulators is lost", exc_info=True)
+
+
+def _without_secrets(conf: SparkConf) -> SparkConf:
+    """Returns the settings that the JVM gets as its arguments, which each user of the machine can read.
+
+    The session gets all settings from this process.
+    """
+    shown = [(name, value) for name, value in conf.getAll() if not _SECRET.search(name)]
+    return SparkConf(loadDefaults=False).setAll(shown)
 
 
 def _start_jvm(conf: SparkConf, log: Path) -> None:

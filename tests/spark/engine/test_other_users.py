@@ -1,10 +1,11 @@
-"""Other users of the machine can connect to the JVM's ports, but the JVM reads none of their objects."""
+"""Other users of the machine can connect to the JVM's ports and read its arguments, which does them no good."""
 
 from __future__ import annotations
 
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,11 +16,13 @@ from pidts.spark.session import build_session, end_session
 
 OBJECT = b"\xac\xed\0\5"
 """The first bytes of each object that Java has serialized."""
+KEY = "spark.hadoop.fs.s3a.secret.key"
 
 
 @pytest.fixture
 def spark(tmp_path) -> Iterator[SparkSession]:
-    session = build_session("others", "local[1]", tmp_path, tmp_path / "spark.log", FOR_A_FEW_ROWS)
+    settings = {**FOR_A_FEW_ROWS, KEY: "hunter2"}
+    session = build_session("others", "local[1]", tmp_path, tmp_path / "spark.log", settings)
     yield session
     end_session(session)
 
@@ -29,7 +32,10 @@ def text(value: bytes) -> bytes:
 
 
 @pytest.mark.spark
-def test_an_object_of_a_stranger_is_not_read(spark) -> None:
+def test_neither_an_object_of_a_stranger_nor_a_look_at_the_arguments_reaches_anything(spark) -> None:
+    context = spark.sparkContext
+    assert b"hunter2" not in Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_bytes()
+    assert context._jsc.hadoopConfiguration().get(KEY.removeprefix("spark.hadoop.")) == "hunter2"
     port = int(spark.sparkContext.getConf().get("spark.driver.port"))
     # A call of an endpoint that each driver has, with the text "x" as its argument.
     body = b"\0\1" + text(b"127.0.0.1") + struct.pack(">i", port) + text(b"endpoint-verifier") + OBJECT + b"t\0\1x"
