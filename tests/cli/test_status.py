@@ -41,6 +41,7 @@ from pidts.model import (
 from pidts.plan import CopyState, HeldTables, Phase, PlanState
 from pidts.replicate.status import StatusFile
 from pidts.sandbox import Server
+from pidts.source import connect
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
 from pidts.task.config.servers import TargetSpec
@@ -247,6 +248,23 @@ def test_the_advice_after_the_last_run_names_the_task_file(recorded: RecordedTas
     with pytest.raises(PrecheckFailed), remembered_end(config):
         raise error
     assert f"  do         Run: pidts grants {recorded.path} --only target\n             Then this\n" in recorded.text()
+
+
+def test_an_error_that_the_log_the_relay_and_the_last_run_have_is_written_out_once(recorded: RecordedTask) -> None:
+    for source in ("s1", "s2"):
+        recorded.is_at(source, PlanState(at(9)))
+    (config, _) = load_parts(recorded.path)
+    with pytest.raises(Transient) as caught:
+        connect(config.source.server)
+    error = caught.value
+    folder = config.relay / "s1"
+    folder.mkdir(parents=True)
+    StatusFile(folder / "status.json", "s1").update(connected=False, error=error)
+    with pytest.raises(PrecheckFailed), remembered_end(config):
+        raise PrecheckFailed(error.code, error.what, todo=error.todo)
+    text = recorded.text()
+    assert text.count(error.what) == 2, "where each of the two logs ends"
+    assert text.count(f": [{error.code}], as above\n") == 2
 
 
 def test_a_relay_on_a_full_disk_waits_for_an_operator(recorded: RecordedTask) -> None:

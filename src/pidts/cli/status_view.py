@@ -239,6 +239,10 @@ def _not_answering(found: TaskStatus) -> str:
 
 def _show_end(found: TaskStatus, task: Path) -> None:
     if (end := found.ended) is not None and end.is_failure:
+        shown = [one.log.end.error for one in found.sources if one.log is not None]
+        if any(one is not None and (one.code, one.what) == (end.error["code"], end.error["what"]) for one in shown):
+            print(f"{found.task}: the last run here ended at {moment(end.at)}: [{end.error['code']}], as above")
+            return
         print(f"{found.task}: the last run here ended at {moment(end.at)}: {end.text}")
         if todo := end.error.get("todo"):
             print(f"  do         {indented(with_task(todo, str(task)))}")
@@ -284,7 +288,9 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     if source.silent_since:
         print(f"  silent     none of its log was received here since {moment(source.silent_since)}")
     if source.lack is not None and source.lack.error.code not in {REPLICATOR_SILENT, NOT_RUNNING}:
-        print(f"  receives   nothing since {moment(source.lack.since)}: {source.lack}")
+        known = source.log is not None and _is_same(source.log.end.error, source.lack.error)
+        why = f"[{source.lack.error.code}], as above" if known else source.lack
+        print(f"  receives   nothing since {moment(source.lack.since)}: {why}")
     _show_pause(source, task)
     if source.tables:
         print(f"  copied     {source.tables - len(source.copying):,} of {plural('table', source.tables)}")
@@ -310,6 +316,10 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
         print(f"             see them: pidts locks list {shlex.quote(str(task))}")
+
+
+def _is_same(one: PidtsError | None, other: PidtsError) -> bool:
+    return one is not None and (one.code, one.what) == (other.code, other.what)
 
 
 def _show_pause(source: SourceStatus, task: Path) -> None:
