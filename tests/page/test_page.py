@@ -134,6 +134,21 @@ def test_a_file_with_a_mistake_is_refused_at_its_line(browser: Browser, shop: Sh
     assert [one.text.split()[0] for one in browser.all(".excerpt .at")] == ["2", "14"]
 
 
+def test_a_run_that_has_ended_names_its_error_beside_halted_tables(browser: Browser, shop: Shop) -> None:
+    """An operator who sees only the table would repair it, and the next run would end with the same error."""
+    browser.open("", shop.service.url)
+
+    def needs(**task: Any) -> list[str]:
+        script = "return import(new URL('parts.js', document.baseURI)).then((parts) => parts.needs(arguments[0]))"
+        return [str(one["text"]) for one in browser.run(script, task)]
+
+    error = {"what": "the login is refused", "code": "access-denied"}
+    assert needs(halted=1, process=None, error=error) == ["1 halted table", "the login is refused"]
+    assert needs(halted=1, process=7, error=error) == ["1 halted table"]
+    repeated = {"halted": [{"what": error["what"]}]}
+    assert needs(halted=1, process=None, error=error, progress=repeated) == ["1 halted table"]
+
+
 def test_the_overview_follows_the_task(browser: Browser, synced: Shop) -> None:
     browser.open("", synced.service.url)
     browser.sees("in sync", ".tasks")

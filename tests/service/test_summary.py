@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pidts.service.summary import summary
+from pidts.service.summary import detail, summary
 
 
 def a_task(**progress: Any) -> Any:
@@ -52,3 +52,9 @@ def test_waiting_tables_are_named(progress: dict[str, Any], message: str) -> Non
 def test_the_advice_of_an_error_names_the_task_file() -> None:
     cause = {"code": "x", "what": "y", "todo": "Look: pidts check TASK"}
     assert summary(a_task(cause=cause), 0.0)["error"] == {**cause, "todo": "Look: pidts check /srv/t.yaml"}
+
+
+def test_the_advice_about_halted_tables_names_the_task_file() -> None:
+    halts = [{"tables": ["shop.t"], "todo": "Copy it: pidts run TASK --resync shop.t"}, {"tables": []}]
+    found = detail(a_task(halted=halts), 0.0)["progress"]["halted"]
+    assert [one["todo"] for one in found] == ["Copy it: pidts run /srv/t.yaml --resync shop.t", ""]

@@ -56,7 +56,11 @@ def overview(task: WatchedTask, now: float) -> dict[str, Any]:
 
 def detail(task: WatchedTask, now: float) -> dict[str, Any]:
     """Returns the summary with everything that the process has reported."""
-    return summary(task, now) | {"progress": task.progress, "road": task.progress.get("road")}
+    progress = task.progress
+    if halts := progress.get("halted"):
+        advised = [{**halt, "todo": _with_file(task, str(halt.get("todo", "")))} for halt in halts]
+        progress = {**progress, "halted": advised}
+    return summary(task, now) | {"progress": progress, "road": progress.get("road")}
 
 
 def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:

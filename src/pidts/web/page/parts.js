@@ -34,8 +34,10 @@ export function needs(task) {
   if (task.locked_rows) {
     found.push({ text: `${words.plural(task.locked_rows, "row")} set aside`, view: "rows" });
   }
-  // If tables are halted, the run's error only repeats this.
-  if (task.error && !task.halted) found.push({ text: task.error.what, todo: task.error.todo, code: task.error.code, view: "now" });
+  // While the task runs, its error only repeats that tables are halted. A run that has ended may have another error.
+  const halts = task.progress?.halted ?? [];
+  const isRepeated = task.halted && (task.process || halts.some((one) => one.what === task.error?.what));
+  if (task.error && !isRepeated) found.push({ text: task.error.what, todo: task.error.todo, code: task.error.code, view: "now" });
   if (!found.length && needsOperator(task)) found.push({ text: task.message || `the task is ${words.stage(task.stage)}`, view: "now" });
   return found;
 }
