@@ -191,6 +191,17 @@ def test_a_ddl_command_that_fails_is_named_and_so_is_its_statement(capsys: Outpu
     assert "statement  ALTER TABLE a ADD x INT" in text
 
 
+def test_a_statement_of_the_source_cannot_control_the_terminal(capsys: Output) -> None:
+    statement, name = "ALTER TABLE t\nCOMMENT '\x1b[2J'", TableName("a", "\x1b[2J")
+    halted = replace(HALTED, halt=replace(CHANGE, tables=(name,), statement=statement))
+    arrived = (shard("s1", 1, statement=statement), shard("s2", 2, statement=statement))
+    lock = replace(LOCK, target=name, arrived=arrived, awaited=(f"s2: {name}",))
+    show_ddl_list("t", TASK, [halted, *arrived], [lock], [], as_json=False)
+    text = said(capsys)
+    assert "\x1b" not in text
+    assert text.count("statement  ALTER TABLE t\nCOMMENT '\\x1b[2J'") == 2
+
+
 def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     # The shards have waited since an hour before the test runs, and not since an hour before the import of this module.
     arrived = (shard("s1", 1), shard("s2", 2))

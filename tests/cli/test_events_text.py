@@ -36,6 +36,15 @@ def text(old: dict[str, Any] | None, new: dict[str, Any] | None) -> list[str]:
     return [line.plain for line in lines(Change(change, TABLE))]
 
 
+def test_a_name_cannot_control_the_terminal() -> None:
+    name = "a\x1b[2Jb"
+    change = DataChange(**PLACE, table=TableName(name, name), old_data=None, new_data={name: name})
+    statement = SchemaEvent(**PLACE, schema=name, statement=f"CREATE TABLE t COMMENT '{name}'")
+    shown = [line.plain for event in (change, statement) for line in lines(Change(event, None))]
+    assert len(shown) == 4
+    assert all(line.isprintable() for line in shown)
+
+
 def test_an_insert_shows_all_columns() -> None:
     assert text(None, {"id": 1, "s": "x", "f": None}) == [
         f"1970-01-01 00:00:00Z insert a.t id=1{TAIL}",

@@ -51,6 +51,16 @@ def shards(source: str, other: str) -> list[TablePreview]:
     ]
 
 
+def test_a_name_cannot_control_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(TASK)
+    named = replace(MADE, source=TableName("shop", "a\x1b[2Jb"))
+    show_plan(load_task(path), {"s1": [named]}, as_json=False, with_sql=False)
+    text = capsys.readouterr().out
+    assert "shop.a\\x1b[2Jb" in text
+    assert "\x1b" not in text
+
+
 def test_shards_are_shown_once_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(TASK)

@@ -9,19 +9,21 @@ import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Never
 
 import structlog
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from pidts.cli.log_options import log_options, write_line
 from pidts.model import DecodeError, PidtsError
 from pidts.model.advice import with_place, with_service, with_tables, with_task
+from pidts.model.errors import escaped
 
 _log = structlog.get_logger(__name__)
 
@@ -78,6 +80,11 @@ class OutputConsole(Console):
 
     def __init__(self) -> None:
         super().__init__(soft_wrap=True, highlight=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Escapes control characters, since a server may give its tables any names."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else escaped(text), style, control)
 
     def on_broken_pipe(self) -> Never:
         """Raises the error: rich would send stdout to /dev/null, and `has_lost_output` could not find the cause."""

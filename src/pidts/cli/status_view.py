@@ -18,7 +18,7 @@ from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
 from pidts.model import Halted, Lsn, PidtsError, TableName
 from pidts.model.advice import with_task
-from pidts.model.errors import listed, plural
+from pidts.model.errors import in_one_line, listed, plural
 from pidts.plan import Phase
 from pidts.replicate.status import REPLICATOR_SILENT
 from pidts.task.operate.ddl_commands import needs_operator
@@ -354,7 +354,7 @@ def _differing(rows: int) -> str:
 def _list(label: str, lines: Sequence[str]) -> None:
     """Prints the first lines. There may be thousands, and the JSON contains all of them."""
     for line in lines[:_SHOWN]:
-        print(f"  {label:<10} {line}")
+        print(f"  {label:<10} {in_one_line(line)}")
     if len(lines) > _SHOWN:
         print(f"             and {len(lines) - _SHOWN:,} more")
 

@@ -43,6 +43,11 @@ def printable(text: str) -> str:
     """
     if len(text) > _MOST:
         text = f"{text[:_MOST]}… ({len(text) - _MOST:,} characters more)"
+    return escaped(text)
+
+
+def escaped(text: str) -> str:
+    """Returns a text with its control characters escaped, except for line ends and tabs."""
     return text if text.isprintable() else _escaped(text, "\n\t")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pidts.cli.backlog_text import backlog_size, first_of, indented, position_of, shard_name, since
 from pidts.model import Halt
 from pidts.model.advice import with_task
-from pidts.model.errors import listed, plural
+from pidts.model.errors import escaped, in_one_line, listed, plural
 from pidts.task.operate.ddl_commands import is_joining
 from pidts.task.operate.shard_locks import by_statement, split_by_agreement
 
@@ -29,33 +29,33 @@ of its shards is not known.
 
 def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     """Prints which shards wait, for which shards, since when, and the commands that end this."""
-    mine = lock.first.halt
+    mine, target = lock.first.halt, in_one_line(str(lock.target))
     if mine is not None and mine.code == "shard-no-place":
-        print(f"{lock.target}: rows of a new shard do not fit this table's columns; action needed{since(lock.since)}")
+        print(f"{target}: rows of a new shard do not fit this table's columns; action needed{since(lock.since)}")
     else:
-        print(f"{lock.target}: a schema change waits for all shards{since(lock.since)}; {_count(lock)}")
+        print(f"{target}: a schema change waits for all shards{since(lock.since)}; {_count(lock)}")
     groups, others = first_of(by_statement(lock.arrived), whole=whole)
-    quoted, table = shlex.quote(str(task)), shlex.quote(str(lock.target))
+    quoted, table = shlex.quote(str(task)), shlex.quote(target)
     all_of_it = f"pidts ddl list {quoted} --table {table}"
     for group in groups:
-        print(f"  statement  {group[0].statement}{' (on the table of each shard)' if len(group) > 1 else ''}")
+        print(f"  statement  {escaped(group[0].statement)}{' (on the table of each shard)' if len(group) > 1 else ''}")
         shown, more = first_of(group, whole=whole)
         for one in shown:
             rows = f"; {backlog_size(one.backlog)}" if one.backlog is not None else ""
             came = since(one.halt.since) if one.halt is not None else ""
-            print(f"  reached by {shard_name(one)} at {position_of(one)}, Lsn {one.lsn}{came}{rows}")
+            print(f"  reached by {in_one_line(shard_name(one))} at {position_of(one)}, Lsn {one.lsn}{came}{rows}")
         if more:
             print(f"             … and {more:,} more: {all_of_it}")
     if others:
         print(f"             … and {plural('other statement', others)}: {all_of_it}")
     awaited, more = first_of(list(lock.awaited_since.items()), whole=whole)
     for name, seconds in awaited:
-        print(f"  waits for  {name}{since(seconds)}{_why_never(lock, name)}")
+        print(f"  waits for  {in_one_line(name)}{since(seconds)}{_why_never(lock, name)}")
     if more:
         print(f"             … and {more:,} more: {all_of_it}")
     for halt in _reasons(lock):
-        print(f"  because    [{halt.code}] {halt.what}")
-        print(f"  do         {indented(with_task(halt.todo, str(task)))}")
+        print(f"  because    [{halt.code}] {escaped(halt.what)}")
+        print(f"  do         {escaped(indented(with_task(halt.todo, str(task))))}")
     which = f"--source {shlex.quote(lock.first.source)} --at {lock.first.lsn}"
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)

@@ -25,7 +25,7 @@ from pidts.cli.ddl.lock_view import effect_on_others, show_lock
 from pidts.cli.errors import for_this_task, show_error
 from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, Halt, Halted, TableName, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, with_place, with_tables, with_task
-from pidts.model.errors import listed, plural
+from pidts.model.errors import escaped, in_one_line, listed, plural
 from pidts.task.operate.ddl_commands import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
 
@@ -351,25 +351,25 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
     if halt is None:
         return
     source = f"{one.source}: " if several else ""
-    tables = ", ".join(map(str, halt.tables)) or "all tables"
+    tables = in_one_line(", ".join(map(str, halt.tables))) or "all tables"
     applied = ", Lsn" if halt.statement else ", applied up to Lsn"
     print(f"{source}{tables}: halted at {position_of(one)}{applied} {halt.lsn}{since(halt.since)}")
     if halt.statement:
-        print(f"  statement  {halt.statement}")
+        print(f"  statement  {escaped(halt.statement)}")
     if one.command is not None and halt.code == "order-refused":
         print(f"  command    {_command_text(one)}: {'; '.join(one.command.statements)}")
-    print(f"  because    [{halt.code}] {halt.why}")
+    print(f"  because    [{halt.code}] {escaped(halt.why)}")
     for number, line in enumerate(halt.values):
         print(f"  {'' if number else 'values':<10} {line}")
     if one.backlog is not None:
         print(f"  backlog    {backlog_size(one.backlog)}")
     if (change := one.next_change) is not None:
-        print(f"  then       {change.statement} (at {change.position or '-'}, Lsn {change.lsn})")
+        print(f"  then       {escaped(change.statement)} (at {change.position or '-'}, Lsn {change.lsn})")
         if change.further:
             least = "" if change.is_whole else "at least "
             print(f"             and {least}{plural('more schema change', change.further)} of the same tables")
     for number, step in enumerate(advised_steps(halt, str(task), one.source if several else "")):
-        print(f"  {'' if number else 'do':<10} {indented(step)}")
+        print(f"  {'' if number else 'do':<10} {escaped(indented(step))}")
 
 
 def _place(one: BlockedChange, *, several: bool) -> str:

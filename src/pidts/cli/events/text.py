@@ -41,15 +41,16 @@ def lines(change: Change) -> Iterator[Text]:
     time = datetime.fromtimestamp(event.timestamp, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     tail = Text(f"  {event.gtid or '-'}  {event.lsn}", "dim")
     if not isinstance(event, DataChange):
-        yield Text.assemble((time, "dim"), " ", ("ddl   ", _COLOURS["ddl"]), " ", (event.schema or "-", "bold"), tail)
+        schema = _visible(event.schema or "-")
+        yield Text.assemble((time, "dim"), " ", ("ddl   ", _COLOURS["ddl"]), " ", (schema, "bold"), tail)
         for line in event.statement.strip().splitlines():
             yield Text(f"    {_visible(line)}")
         return
     types = {column.name: column.type for column in change.table.columns} if change.table else {}
-    op = event.op.name.lower()
+    op, table = event.op.name.lower(), _visible(str(event.table))
     key = _key(change, event, types)
     yield Text.assemble(
-        (time, "dim"), " ", (f"{op:6}", _COLOURS.get(op, "")), " ", (str(event.table), "bold"), f" {key}".rstrip(), tail
+        (time, "dim"), " ", (f"{op:6}", _COLOURS.get(op, "")), " ", (table, "bold"), f" {key}".rstrip(), tail
     )
     if event.op is Op.UPDATE:
         yield from _changed(event.old_data or {}, event.new_data or {}, types)
