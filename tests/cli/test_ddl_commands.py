@@ -179,7 +179,10 @@ def test_a_preview_says_whose_rows_will_not_fit(task: TaskOfTwoSources, capsys: 
     more = {"awaits": ("s2: shop2.t_1",), "unfit": ("s2: shop2.t_1",), "lacks": ("column x is missing",)}
     task.waits("s1", "t_1", code="shard-awaits", **more)
     assert run_command(["ddl", "unlock", str(task.path), "--table", "shop.orders"]) == 0
-    assert "rows of these shards do not fit, and the shards halt until then: s2: shop2.t_1" in capsys.readouterr().out
+    expected = (
+        "rows of these shards do not fit, so the shards halt until they make the change themselves: s2: shop2.t_1"
+    )
+    assert expected in capsys.readouterr().out
     assert run_command(["ddl", "skip", str(task.path), "--source", "s1"]) == 0
     assert "do not fit, so the shard will halt: column x is missing" in capsys.readouterr().out
 
