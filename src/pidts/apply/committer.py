@@ -69,9 +69,9 @@ _KEPT_ROW = (
 )
 """The advice to the operator if two rows need one unique value, and a filter may be the cause."""
 _MOST_TO_ADVANCE = 16 << 10
-"""How many characters the copy progress and the GTID sets may have in the former checkpoint row and the new one
-together. A larger row is read and not advanced: the advancing statement contains both rows, the server must accept it,
-and it must be small enough to be sent together with the next statements.
+"""The largest number of characters that the former and the new checkpoint row may have together, in their copy progress
+and GTID sets, if one statement replaces the former row by the new one. This statement contains both rows: the server
+must accept its size, and it is sent together with the next statements. Larger rows are read and then written.
 """
 
 

@@ -72,9 +72,10 @@ def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def place_to_prove(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> AppliedPlace | None:
-    """Returns the last checkpoint if the relay is empty, or ends before it and was received from the same server.
+    """Returns the place of the last checkpoint if the relay should reach this place later; otherwise None.
 
-    The source's log must then have this place (`demand_checkpoint_in_log`). Otherwise the relay never gets there.
+    This is so if the relay is empty, or ends before the place and was received from the checkpoint's server. The caller
+    proves that the source's log has the place (`demand_checkpoint_in_log`). Otherwise the relay would never reach it.
     """
     last = max(checkpoints, key=lambda one: stored_with(one).lsn)
     lsn, file, origin, received = stored_with(last).lsn, last.log_file, relay.origin, relay.received

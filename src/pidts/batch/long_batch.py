@@ -41,9 +41,11 @@ def long_work(
 ) -> Callable[[Committer, int], Counts]:
     """Returns the function that writes one worker's changes of a long batch, and returns their counts.
 
-    If `is_left` is true, the function raises `LeftBatchError` instead of writing another part. If held tables move, no
-    part is committed by itself: their changes come first, so an Lsn would not say which changes of the batch are
-    committed. The tables may be held on another worker only, so the worker's own places do not show this.
+    If `is_left` is true, the function raises `LeftBatchError` instead of writing another part.
+
+    If the batch moves held tables, no part is committed by itself. The batch is not in the order of the log, since the
+    changes of the held tables come first. So an Lsn would not say which changes of the batch are committed. Only the
+    plan shows whether held tables move: they may be held on another worker, and the worker's own places lack them.
     """
     split_rows = None if plan.moves_held else context.split_rows
     return partial(_written, context, commit, plan.log, plan.tables, split_rows, is_left)

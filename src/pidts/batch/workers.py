@@ -10,7 +10,7 @@ the main Lsn, the places of held tables, the progress of the copy. Then:
   (`furthest`);
 - a chunk of a copy counts as written when all workers have it.
 
-Comparing keys does not show which copy progress all workers have: only the source knows the keys' order. So a
+The keys in two checkpoint rows do not show which worker has copied further: only the source knows the keys' order. So a
 checkpoint row says in which run it was stored. In the first batch of a run, which writes no chunk, every worker stores
 a row. Therefore, of the latest run's rows, the row with the lowest batch number has the progress that all workers have.
 An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again. The

@@ -193,7 +193,8 @@ class LineView:
 
     def _print_halts(self, progress: Progress, now: float) -> None:
         """Prints the first new halts that need an operator."""
-        # A thousand waiting shards have a thousand halts, each with a long list. The keys do not have these lists.
+        # A thousand waiting shards have a thousand halts, each with a long list of shards. The keys are short, since
+        # they do not contain this list.
         halts = {_key(source, halt): (source, halt) for source, halt in _of_sources(progress) if needs_operator(halt)}
         self._printed = {key: one for key, one in self._printed.items() if key in halts and halts[key][1] == one[0]}
         options = log_options()

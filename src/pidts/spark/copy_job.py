@@ -55,8 +55,8 @@ _MANY = 80
 about twice the time of Spark's start.
 """
 _WHILE_SPARK_STARTS = 200_000
-"""While Spark starts, the driver reads at most this many rows at once. Spark cannot continue before they are read, even
-if it has started earlier.
+"""While Spark starts, the driver reads at most this many rows at once. Spark takes over only after the driver has read
+these rows, even if Spark is ready earlier.
 """
 _MOST_PAUSE = 2.5
 """The longest time, in seconds, for which a copy waits for its rate limit. After this time, it leaves the remaining

@@ -89,9 +89,10 @@ class SharedRecords:
     """
 
     def __init__(self, run: Run, insert: Insert | None = None, queue_query: QueueQuery | None = None) -> None:
-        """`insert` is the server's fastest function for inserting many rows; None: statements with the rows' values.
+        """`insert` is the server's fastest function for inserting many rows. Without it, INSERT statements write them.
 
-        `queue_query` sends a query with the next statement, to save a round trip; None: each query is sent alone.
+        `queue_query` sends a query together with the next statement, to save a round trip. Without it, each query is
+        sent alone.
         """
         self.structures = StructureRecord(run)
         self.journal = JournalRecord(run)
@@ -184,7 +185,7 @@ class NoteRecord:
         self._run, self._rows = run, Rows(run, "note", *_TABLE_KEY)
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns the note that was written last; empty if none was."""
+        """Returns the table's note; empty if the table has no note."""
         rows = self._rows.read("told", task, record_text(key), name.schema, name.name)
         return str(rows[0][0]) if rows else ""
 

@@ -98,7 +98,7 @@ class MergedSource:
         return [member.label for member in self._members(table)]
 
     def row_members(self, table: Table) -> RowMembers:
-        """Returns the rule that finds a row's member by its extracted columns."""
+        """Returns the rule that finds the member to which a row belongs, by the row's extracted columns."""
         return RowMembers.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:

@@ -30,9 +30,10 @@ In the first step, all changes of key K in member n in one part have the same fa
                                            other member was copied again since, the row is that member's)
     n has K then, last changed at x        dropped if another member has an entry for K with a later Lsn than x
 
-The two halves of an UPDATE from K to K2 are judged separately. If one half is dropped, the INSERT of K2 or the DELETE
-of K is left. An entry of member m does not count in a part in which m loses K, since `net_changes` sees this. A copied
-row is never dropped here. Two examples with the entry (m, K, 20), in which n lags at place 5:
+The two halves of an UPDATE from K to K2 are judged separately. If only the half for K is dropped, the INSERT of K2
+remains. If only the half for K2 is dropped, the DELETE of K remains. If member m loses K in a part, m's entry for K
+does not count in this part, since `net_changes` sees both members' changes of K. A copied row is never dropped here.
+Two examples with the entry (m, K, 20), in which member n lags and is at place 5:
 
     one part has UPDATE K of n at 10, and DELETE K of m at 30    n's row is written
     one part has UPDATE K of n at 10, and m keeps K              the UPDATE is dropped: the row is m's

@@ -161,8 +161,8 @@ class _SourceConnection:
     def session(self) -> Session:
         if self._session is None:
             self._session = connect(self._context.source)
-            # A schema change on the source may wait for other sessions. The batches and the end of the run must not
-            # wait for this change.
+            # A schema change on the source may wait for other sessions, and readings wait for the schema change.
+            # Batches and the end of the run wait for readings, so a reading must not wait for long.
             query(self._session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return self._session
 

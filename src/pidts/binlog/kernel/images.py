@@ -1,8 +1,9 @@
 """The compiled loop over the images of a row event: `rows.Binding` in machine code.
 
 Rows are written to their final place in Arrow's layout. A side (all before images, or all after images) has a place for
-every row. An insert has no before image, and a delete no after image: such a place is set to NULL before the next image
-of this side is written. Without room for a row, the loop stops at its first byte, and reports the room that it needs.
+every row. An insert has no before image, and a delete has no after image. Before the loop writes the next image of a
+side, it sets the places of the missing images to NULL. If there is no room for a row, the loop stops at the row's first
+byte, and reports how much room the row needs.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ _FULL = ("full", "disk i/o", "unable to open", "readonly")
 class CatalogConnection:
     """A connection to a warehouse's catalog, with its transaction and its locks.
 
-    `IcebergSession` extends it to read and write rows. Its records and its schema use the same connection.
+    `IcebergSession` is a subclass that also reads and writes rows. The session's records and its schema use this
+    connection, too.
     """
 
     def __init__(self, warehouse: str, catalog: str, meta_schema: str, files: str = "") -> None:

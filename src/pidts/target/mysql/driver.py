@@ -30,7 +30,10 @@ The packet has a header, two numbers, two words, and perhaps a text. The driver 
 _ENDING = bytes(32)
 """These bytes are put after a packet that is parsed, so that reading a number never goes beyond the end."""
 _WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
-"""The first byte of a length-encoded number, with the bytes after it. Any other is the number itself."""
+"""The first bytes of length-encoded numbers, each with the number of bytes that follow it and hold the number.
+
+Any other first byte is the number itself.
+"""
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 

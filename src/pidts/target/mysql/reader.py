@@ -204,7 +204,11 @@ def _text(value: str | bytes) -> str:
 
 
 def _sent(column: Column) -> str:
-    """Returns the column's name if the session sends its values as UTF-8; otherwise the expression of `_selected`."""
+    """Returns the expression that a query selects for the column.
+
+    If the server sends the column's values as UTF-8 text, this is the column's name. Otherwise it is the expression of
+    `_selected`.
+    """
     kind = column.type.kind
     is_plain = column.type.is_text or kind in _PARSERS or kind is Kind.DECIMAL
     return identifier(column.name) if is_plain else _selected(column)

@@ -48,7 +48,7 @@ def needs(
         found += asked.on_schema(schema)
     found += asked.on_tables(names)
     needed: dict[str, MissingPrivilege] = {}
-    for need in found:  # A schema change may need what the task's own tables need, too: the first need counts.
+    for need in found:  # Writing rows and a schema change may lack the same privilege: the first entry is kept.
         needed.setdefault(need.remedy, need)
     return list(needed.values())
 

@@ -72,8 +72,8 @@ _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 class SchemaChanges:
     """The number of schema changes so far, shared by all sessions of a process with one target.
 
-    A target table may change for all sessions while the source's structure does not change. For example, a column that
-    the server computed may be a plain column now.
+    When the number rises, every session makes its statements again. The source's structure alone does not show this: a
+    statement may change only the target's table. For example, it makes a generated column a plain one.
     """
 
     count: int = 0

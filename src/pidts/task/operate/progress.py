@@ -195,7 +195,7 @@ class Progress:
 
     @property
     def locked(self) -> dict[str, int]:
-        """The number of locked rows of each target table with locked rows."""
+        """The number of locked rows for each target table; tables without locked rows are left out."""
         found: Counter[str] = Counter()
         for source in self.sources:
             found.update(source.locked)
