@@ -172,7 +172,7 @@ def test_an_unknown_id(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "locks", "show", shop.file, "zzz", code=2)
     assert found["error"]["code"] == "no-such-locked-row"
     assert found["error"]["what"] == "no locked row has an id that begins with 'zzz'"
-    assert found["error"]["todo"].endswith(f"already. These rows are locked: pidts locks list {shop.file}")
+    assert found["error"]["todo"].endswith(f"already. To see the locked rows: pidts locks list {shop.file}")
 
 
 def test_the_beginning_of_several_ids(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

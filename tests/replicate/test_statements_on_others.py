@@ -324,7 +324,7 @@ def test_an_account_that_sees_no_triggers_passes_nothing_that_the_log_does_not_e
         found = logged("INSERT INTO plain VALUES (1)", f"INSERT INTO plain SELECT i FROM {database}.t", account=user)
         assert found.kinds() == ["ddl" if mysql_like.kind == "mariadb" else "nothing", "ddl"]
         why = found.effects.reason(found.entries[1], (TableName(other, "plain"),))
-        assert f"the account does not see whether {other}.plain has triggers: GRANT TRIGGER ON `{other}`" in why
+        assert f"the account does not see whether {other}.plain has triggers; run GRANT TRIGGER ON `{other}`" in why
         run_sql(mysql_like, f"GRANT TRIGGER ON {other}.plain TO {account}")
         assert not found.effects.reason(found.entries[1], (TableName(other, "plain"),))
         # The batches before have ended at the statement, so the planner still stops there.

@@ -260,8 +260,8 @@ def test_no_row_of_a_halted_table_that_is_not_equal_is_reported_as_no_difference
     assert "  d.t (a=2): not equal, and changes of its table are not applied yet" in shown
     assert "  d.t (a=3): not equal in b, and changes of its table are not applied yet" in shown
     assert shown[-1] == (
-        "task: no row is known to differ, but 2 rows in tables with changes that are not applied yet are not "
-        "equal, and may differ even after these changes, 3 rows of 1 table compared"
+        "task: no row is known to differ, but 2 rows are not equal now; their tables have changes that are not "
+        "applied yet, which may or may not make the rows equal, 3 rows of 1 table compared"
     )
 
 

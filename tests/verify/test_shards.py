@@ -167,15 +167,15 @@ def test_a_lost_delete_is_distinguished_from_rows_of_a_dropped_shard(
     }
     assert (report.tables[0].extra, report.tables[0].of_no_shard, exit_code(report)) == (3, 1, 4)
     show_report("task", report, as_json=False)
-    assert "rows  3 extra (1 of no existing shard)" in capsys.readouterr().out
+    assert "rows  3 extra (1 belongs to no existing shard)" in capsys.readouterr().out
     assert said(shards, capsys) == [
         "-- 2 extra rows of merged tables are left: --remove-extra deletes them",
-        f"-- 1 row of no existing shard is left: {PURPOSE}",
+        f"-- 1 row that belongs to no existing shard is left: {PURPOSE}",
         f"{name}: 3 rows are not equal; --apply would not change them",
     ]
     assert said(shards, capsys, removes=True) == [
         "-- 2 extra rows of merged tables would be deleted",
-        "-- 1 row of no existing shard (of dropped tables, or written by other programs) would be deleted",
+        "-- 1 row that belongs to no existing shard (of dropped tables, or written by other programs) would be deleted",
         f"{name}: 3 rows are not equal; --apply repairs them",
     ]
     shards.on_target(
@@ -365,8 +365,8 @@ def test_a_table_that_waits_for_the_others_is_reported_at_once_and_is_no_differe
     shown = capsys.readouterr().out.splitlines()
     assert f"  merged from a: {name}.t_1, {without}" in shown
     assert (
-        "task: no row is known to differ, but 40 rows in tables with changes that are not applied yet are not equal, "
-        "and may differ even after these changes, 159 rows of 1 table compared"
+        "task: no row is known to differ, but 40 rows are not equal now; their tables have changes that are not applied yet, "
+        "which may or may not make the rows equal, 159 rows of 1 table compared"
     ) in shown
     assert one.waits[0].startswith(f"a: {name}.t_1 waits at ")
     assert "ALTER TABLE t_1 ADD c INT" in one.waits[0]

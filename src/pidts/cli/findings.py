@@ -142,9 +142,10 @@ def _in_short(report: Report) -> str:
         return ", ".join(filter(None, (differences, said if problems else "")))
     waiting, locked = (sum(getattr(one, name) for one in report.tables) for name in ("waiting", "locked"))
     unseen = sum(bool(one.waits) and not one.waiting for one in report.tables)
+    table_has = "its table has" if waiting == 1 else "their tables have"
     found = [
-        f"{plural('row', waiting)} in tables with changes that are not applied yet "
-        f"{'is' if waiting == 1 else 'are'} not equal, and may differ even after these changes"
+        f"{plural('row', waiting, 'is', 'are')} not equal now; {table_has} changes that are not applied yet, which may "
+        f"or may not make the {'row' if waiting == 1 else 'rows'} equal"
         if waiting
         else "",
         f"{plural('row', locked)} {'is' if locked == 1 else 'are'} locked" if locked else "",
@@ -168,7 +169,9 @@ def _aside(one: TableReport, kind: str) -> str:
     """Returns a remark on a count: the command that shows locked rows, or the number of extra rows without a shard."""
     if kind == "locked":
         return f" (see {for_this_task('pidts locks list TASK')})"
-    return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""
+    if kind != "extra" or not one.of_no_shard:
+        return ""
+    return f" ({one.of_no_shard:,} {'belongs' if one.of_no_shard == 1 else 'belong'} to no existing shard)"
 
 
 def _merged(one: TableReport) -> str:

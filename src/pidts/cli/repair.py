@@ -281,7 +281,7 @@ def _left(left: ExtraRows) -> Iterator[str]:
         yield f"{_are_left('extra row', left.of_shards, 'of merged tables')}: --remove-extra deletes them"
     if left.of_no_shard:
         todo = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
-        yield f"{_are_left('row', left.of_no_shard, 'of no existing shard')}: {todo}"
+        yield f"{_are_left('row', left.of_no_shard, _of_no_shard(left.of_no_shard))}: {todo}"
     if left.unattributed:
         todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all of these rows"
         yield f"{_are_left('row', left.unattributed, 'that no shard has')}: {todo}"
@@ -291,12 +291,17 @@ def _are_left(noun: str, count: int, what: str) -> str:
     return plural(noun, count, f"{what} is left", f"{what} are left")
 
 
+def _of_no_shard(count: int) -> str:
+    return f"that {'belongs' if count == 1 else 'belong'} to no existing shard"
+
+
 def _removing(work: Repairs) -> Iterator[str]:
     """Yields a line for each kind of extra row that `--remove-extra` deletes or would delete."""
     verb = "had to be deleted" if work.apply else "would be deleted"
+    of_no_shard = f"{_of_no_shard(work.removing.of_no_shard)} (of dropped tables, or written by other programs)"
     for count, noun, what in (
         (work.removing.of_shards, "extra row", "of merged tables"),
-        (work.removing.of_no_shard, "row", "of no existing shard (of dropped tables, or written by other programs)"),
+        (work.removing.of_no_shard, "row", of_no_shard),
         (work.removing.unattributed, "row", "that no shard has"),
     ):
         if count:

@@ -156,7 +156,7 @@ class ServedRelay:
                 raise self._not_yet(f"the relay server has received the log up to {received}, but not yet up to {lsn}")
             found = reader.gtid_set(lsn)
             if isinstance(wanted, AppliedPlace) and not may_be_before(wanted.gtid_set, found):
-                what = f"before {lsn}, the relay does not have the transactions that the target's checkpoint names"
+                what = f"the relay's transactions before {lsn} do not match the GTID set in the target's checkpoint"
                 todo = (
                     "If this is the relay of another source, correct the address or the source-id. If the source was "
                     "reset, take a new position: pidts apply TASK --resync"

@@ -248,7 +248,7 @@ class Fenced(PidtsError):
 class Transient(PidtsError):
     """An error that another attempt may avoid: a lost connection, a deadlock, a restart of the server."""
 
-    usual_todo = "A running task tries again by itself. If this has ended a command, run the command again"
+    usual_todo = "A running task tries again by itself. If the error has ended a command, run the command again"
 
 
 class OtherCheckpoint(Transient):

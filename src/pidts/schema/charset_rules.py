@@ -39,7 +39,11 @@ _MOST_BYTES_IN_MARIADBS_ROW = 65532
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
-    """Returns the full names of charset and collation. Either may be missing, and the collation's may be incomplete."""
+    """Returns the full names of a charset and a collation.
+
+    Either name may be missing. A collation's name may lack the charset: MariaDB has `uca1400_ai_ci` for each of several
+    charsets.
+    """
     if collation == "default":
         charset = charset_name(charset or inherited[0])
         return charset, collation_name(dialect.collation_of(charset))
@@ -74,7 +78,8 @@ def _labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[st
             "ddl-not-understood",
             str(error),
             where=Where(),
-            todo="Make the change on the target by hand, and begin after the statement; or leave the table out.",
+            todo=f"For a task: make the change on the target by hand, then run {SKIP}; or leave the table out. A "
+            "program that only reads the log can begin after the statement",
         ) from error
 
 

@@ -44,7 +44,7 @@ def _effects(connection: Session, name: TableName, *, may_see: bool) -> str | No
         return ""
     if not may_see:
         (grant,) = grant_statements([_privilege(name)], account(connection))
-        return f"the account does not see whether {name} has triggers: {grant.removesuffix(';')}"
+        return f"the account does not see whether {name} has triggers; run {grant.removesuffix(';')}"
     where = [name.schema, name.name]
     sql = "SELECT table_type, engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
     found = named(connection, sql, where)

@@ -90,7 +90,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("target-database.security", {"ssl-cert": "absent.pem"}, "tls-files", "absent.pem"),
     ("target-database.security", {"ssl-key": "absent.pem"}, "bad-value", "security"),
     *(
-        ("target-database.security", {f"ssl-{what}-{form}": "x"}, "not-supported", "write it to a file")
+        ("target-database.security", {f"ssl-{what}-{form}": "x"}, "not-supported", "write the content to a file")
         for what in ("ca", "cert", "key")
         for form in ("bytes", "base64")
     ),
@@ -179,7 +179,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("syncers.all.multiple-rows", False, "note", "many at a time"),
     ("syncers.all.safe-mode", True, "safe_mode", True),
     ("syncers.all.safe-mode-duration", "0s", "safe_start", False),
-    ("syncers.all.safe-mode-duration", "1m30s", "note", "ends where the source's log ended"),
+    ("syncers.all.safe-mode-duration", "1m30s", "note", "ends at the place where the source's log ended"),
     ("syncers.all.safe-mode-duration", "soon", "bad-value", "not a length of time"),
     *(
         (f"syncers.all.{key}", 1, "note", "no effect, as in DM")

@@ -66,7 +66,8 @@ def cutover(
         float,
         typer.Option(
             min=0,
-            help="If the account may not make the source read-only, wait at most this many seconds for you to do it.",
+            help="If the account has no right to make the source read-only, you are asked to do it: the longest time "
+            "to wait for that, in seconds.",
         ),
     ] = 600.0,
     verify_tables: Annotated[

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _HALTS = 12
 """How many halts are shown at the end of a run."""
 _OLD_SECONDS = 24 * 3600
-"""A ddl command that was finished earlier than this many seconds ago is not listed any more."""
+"""A finished ddl command is listed for this many seconds after its end."""
 _WITH_SERVICE = "(with a service: `pidts start`, not `pidts run`)"
 _SERVICE_STOPS = "(with a service: `pidts stop`, and then `pidts start` instead of `pidts run`)"
 _MOVES_ROWS = frozenset({"ddl-moves-rows"})
@@ -93,7 +93,7 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
     if halt.statement and halt.code in _MOVES_ROWS:
         return []  # its own advice has all commands
     if halt.statement:
-        words = "" if halt.instead else ", with SQL and names of the target"
+        words = "" if halt.instead else ", with a statement in the target's SQL and with the target's names"
         retry = "Or" if _RETRIES.search(halt.todo) else f"Then: pidts ddl retry {quoted} {at} --yes; or"
         commands = (
             f"{retry} instead: pidts ddl skip {quoted} {at} --yes, "

@@ -172,7 +172,7 @@ class ShardGroups:
         """
         with self._moved:
             if change.epoch < self._epochs.get(change.source, change.epoch):
-                what = f"another attempt of {change.source} has begun since"
+                what = f"a later attempt has begun for source {change.source}"
                 raise Fenced("fenced", what, where=Where(source=change.source), todo="Nothing to do here")
             target = arrival.after.name
             state = self._state(target)

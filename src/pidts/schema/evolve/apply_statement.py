@@ -171,5 +171,6 @@ def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
         "ddl-not-understood",
         f"{statement.reason}, in: {statement.sql[:200]}",
         where=Where(table=table),
-        todo="Make the change on the target by hand, and begin after the statement; or leave the table out.",
+        todo=f"For a task: make the change on the target by hand, then run {SKIP}; or leave the table out. A program "
+        "that only reads the log can begin after the statement",
     )

@@ -149,7 +149,7 @@ class _Alter:
         change = self._change
         for name in self._made_plain:
             self._alter(f"ALTER COLUMN {identifier(name)} DROP EXPRESSION")
-            self._notes.append(f"column {name}: a plain column from now on, with the source's values")
+            self._notes.append(f"column {name} is not generated any more: from now on it gets the source's values")
         for key in change.keys_dropped:
             self._drop_key(key)
         if self._rekeys:

@@ -62,7 +62,8 @@ def program_note(session: Session, own: Collection[TableName]) -> str:
     found = programs(session, {name.schema for name in own})
     if not found:
         return ""
-    return f"left out (`pidts cutover` prints their texts): {listed(map(str, found))}"
+    text = "views, routines and events are not carried (`pidts cutover` prints their definitions)"
+    return f"{text}: {listed(map(str, found))}"
 
 
 def not_carried_findings(

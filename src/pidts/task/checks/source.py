@@ -292,7 +292,8 @@ def _fit(
             findings.append(Finding("target_tables", ok=False, message=message, fix=fit.fix))
     findings = findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
     if keys:
-        what = f"keys that will differ on the target: {listed(keys.values())}. See: pidts plan {config.shell_path}"
+        what = f"the target will not have these keys as the source has them: {listed(keys.values())}"
+        what += f". See: pidts plan {config.shell_path}"
         findings.append(Finding("target_tables", ok=True, is_note=True, message=what))
     return findings
 

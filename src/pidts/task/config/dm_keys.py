@@ -11,8 +11,9 @@ TOGETHER = (
     "no effect: rows and their checkpoint commit in one transaction, so a checkpoint is never older than its rows"
 )
 SAFE_RANGE = (
-    "no effect: PiDTS does not limit the time of safe mode. It ends where the source's log ended when the task first "
-    "started, since only that part may have been applied before; later starts need no safe mode"
+    "no effect: PiDTS does not limit the time of safe mode. Safe mode ends at the place where the source's log ended "
+    "at the first start, since only changes before this place may already be on the target; later starts need no safe "
+    "mode"
 )
 _NO_DUMP = "no effect: there is no dump; rows are read in chunks along their keys while the log is read"
 _GONE = "no effect, as in DM"
@@ -54,7 +55,7 @@ SERVER = {
 SECURITY = {
     "cert-allowed-cn": _refuse("the name in a certificate is compared with the host's, by ssl-mode: verify_identity"),
     **{
-        f"ssl-{what}-{form}": _refuse("write it to a file and name the file")
+        f"ssl-{what}-{form}": _refuse(f"write the content to a file, and give its path in ssl-{what}")
         for what in ("ca", "cert", "key")
         for form in ("bytes", "base64")
     },

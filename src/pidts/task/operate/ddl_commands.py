@@ -238,8 +238,9 @@ class TaskCommands:
                 f"table still lacks columns of the new table's rows. So a ddl command for this statement would have "
                 f"no effect",
                 where=Where(source=at.source),
-                todo="Add the missing columns on the other shards, or give the ddl command for those shards' schema "
-                "change. If the rows of the new table fit without these columns, skip the statement itself: "
+                todo="Add the missing columns on the other shards. If a schema change of those shards that adds the "
+                "columns waits, give the ddl command for that change. If the rows of the new table fit without these "
+                "columns, skip the statement itself: "
                 f"{with_place(SKIP, at.source, str(at.lsn))}",
             )
 
@@ -356,7 +357,8 @@ class TaskCommands:
                 "no-such-ddl",
                 f"the relay has no schema change at {place}",
                 where=Where(source=source or ", ".join(self._parts)),
-                todo="These schema changes wait: pidts ddl list TASK. To see all of the log: pidts events SOURCE",
+                todo="To see the schema changes that wait: pidts ddl list TASK. To see the whole log: pidts events "
+                "SOURCE",
             )
         # Several sources may have the same place. A blocked change at this place is preferred.
         meant = [one for one in found if one in waiting] or found

@@ -74,7 +74,8 @@ def metric_families(progress: Progress) -> list[Metric]:
         ),
         _gauge(
             "pidts_slow_stage",
-            "The stage that the others wait for, while the task is behind, has the value 1.",
+            "1 for the slow stage, which the other stages wait for. There is no value while the lag is small and the "
+            "target answers.",
             ("task", "source", "stage"),
             {
                 (task, one.source, one.stage_report.slow.name): 1

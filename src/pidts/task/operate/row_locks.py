@@ -174,7 +174,7 @@ def _not_one(id_: str, found: Sequence[str]) -> ConfigError:
     count = f"{len(found):,} locked rows have" if found else "no locked row has"
     todo = f"Write more of the id: {listed(map(shlex.quote, found))}"
     if not found:
-        todo = "The row may have been resolved already. These rows are locked: pidts locks list TASK"
+        todo = "The row may have been resolved already. To see the locked rows: pidts locks list TASK"
     return ConfigError("no-such-locked-row", f"{count} an id that begins with {id_!r}", todo=todo)
 
 

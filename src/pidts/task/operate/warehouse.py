@@ -81,9 +81,11 @@ def access_finding(session: CatalogConnection) -> Finding:
     lacking = [each for each in (place, place / CATALOG) if each.exists() and not os.access(each, os.W_OK | os.R_OK)]
     if not place.is_dir() or lacking:
         what = f"{lacking[0]} cannot be written to" if place.is_dir() else f"{place} is not a directory"
-        return Finding(item, ok=False, message=what, fix="Correct warehouse, or give the directory to the account")
+        fix = "Correct `warehouse` in the task file, or give this account the directory"
+        return Finding(item, ok=False, message=what, fix=fix)
     if problem := _store_problem(session):
-        return Finding(item, ok=False, message=problem, fix="Correct files, or the variables AWS_… of this account")
+        fix = "Correct `files` in the task file, or the AWS_… variables of this account"
+        return Finding(item, ok=False, message=problem, fix=fix)
     return Finding(item, ok=True, message=f"the account can write to {place}")
 
 

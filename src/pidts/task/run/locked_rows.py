@@ -71,9 +71,9 @@ def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables:
         number = sum(counts[name] for name in found)
         raise Halted(
             "rows-locked",
-            f"{number} rows of {', '.join(map(str, found))} are locked, and with pidts.conflict: version no row of "
-            "these tables may be locked",
+            f"{number} rows of {', '.join(map(str, found))} are locked. The task cannot start with "
+            "`pidts.conflict: version` while rows of these tables are locked",
             where=Where(source=config.source.source_id),
-            todo=f"Look at them (pidts locks list {config.shell_path}), resolve them "
+            todo=f"Look at these rows (pidts locks list {config.shell_path}), resolve them "
             f"(pidts locks resolve {config.shell_path} ID), and start again",
         )

@@ -132,7 +132,7 @@ class StructureReader:
         self.wait_for(end.lsn, relay)
         received = relay.received
         if received is None or received.change_no != end.lsn.change_no:
-            what = f"another server has become the source while the log was received up to {end.position}"
+            what = f"while PiDTS waited for the log up to {end.position}, the source was replaced by another server"
             raise Transient("source-moved", what, where=self.config.source.server.where, todo=_ONE_SERVER)
 
     def _wait_text(self, own: str, origin: Origin | None) -> str:

@@ -207,7 +207,7 @@ class TableSet:
         if wanted.resync:
             raise Halted(
                 "position-lost",
-                f"{loss.reason}: all tables are concerned, so all of them have to be copied again",
+                f"{loss.reason}: this affects all tables, so all of them have to be copied again",
                 where=Where(source=self._config.source.source_id),
                 todo=self._config.run_command(" --resync"),
             )
@@ -638,8 +638,8 @@ class TableSet:
 
 def _needed_by_others(config: TaskConfig, loss: LogLoss, others: Sequence[str]) -> Halted:
     what = (
-        f"{loss.reason}. To copy the tables again, PiDTS would have to empty the relay, and "
-        f"{named('task', others, 'needs', 'need')} it"
+        f"{loss.reason}. To copy the tables again, PiDTS would have to empty the relay, but "
+        f"{named('task', others, 'still needs', 'still need')} it"
     )
     todo = (
         "Give this task a relay of its own (pidts.relay), which begins at the task's place, and start it without "

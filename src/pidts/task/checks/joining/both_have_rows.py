@@ -67,7 +67,8 @@ def _keep_or_empty(config: TaskConfig) -> str:
     file, own = split_path(config.path)
     directions = load_directions(file) if own else ()
     if own and not any((one.source, one.target) == (config.zones.target, config.zone) for one in directions):
-        # The target's zone does not feed the source's zone, so its rows would stay there.
+        # No task carries changes from the target's zone to the source's zone. So rows of the target's zone could never
+        # reach the source's zone.
         return f"Empty the table in the target's zone. {LOOK_FIRST}"
     keys = [] if config.zones.converges else ["conflict: version", "version-column: COLUMN"]
     keys.append("both-have-rows: true")
@@ -103,7 +104,8 @@ def demand_no_others(config: TaskConfig, source: Session, target: TargetSession)
     if config.zones.forwards and not in_file:
         raise PrecheckFailed(
             "zone-not-joined",
-            "a zone with rows of its own would join several zones, and each task has a file of its own",
+            f"zone {config.zones.target} already has rows and would join several zones: this needs one file that "
+            "names all zones, and this task has a file of its own",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo=f"Write one file for all zones. See {_PAGE}",
         )
