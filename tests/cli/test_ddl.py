@@ -100,7 +100,8 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
         "shop.a: halted at bin.000001:500",
         "Duplicate column",
         "Mend it",
-        f"or instead: pidts ddl skip {TASK} --at {AT} --yes, or, with SQL and names of the target: pidts ddl replace",
+        f"or instead: pidts ddl skip {TASK} --at {AT} --yes, or, with a statement in the target's SQL",
+        f"and with the target's names: pidts ddl replace {TASK} ",
         f"pidts ddl replace {TASK} {shlex.quote(CHANGE.statement)} --at {AT}",
         "ADD x BIGINT",
         "1,203 transactions (1.2 MB) wait for it, the first from 2023-11-14 22:13:20 UTC",
@@ -369,10 +370,10 @@ def test_of_many_halts_at_the_end_of_a_run_the_first_are_reported(capsys: Output
 
 
 def test_a_halts_own_words_name_the_tasks_file() -> None:
-    todo = "Resolve them: pidts locks resolve TASK --table shop.a --all --take source --yes"
+    todo = "To resolve these rows: pidts locks resolve TASK --table shop.a --all --take source --yes"
     said = advice(replace(CHANGE, todo=todo), "a b.yaml")
     assert said.startswith(
-        "Resolve them: pidts locks resolve 'a b.yaml' --table shop.a --all --take source --yes. Then: "
+        "To resolve these rows: pidts locks resolve 'a b.yaml' --table shop.a --all --take source --yes. Then: "
     )
     assert said.lower().count("then: ") == 1
 

@@ -727,7 +727,7 @@ def test_a_task_that_does_not_run_is_waited_for_once(pair_of: MakePair, mariadb:
     report = compare_task(pair.config)
     assert time.monotonic() - begin < 12, "one wait of three seconds, not one for each table"
     assert [one.waiting for one in report.tables] == [1] * 4
-    why = "there are changes that are not applied, and no run of the task is seen. Start it, and compare again: "
+    why = "there are changes that are not applied, and no run of the task is seen. Start the task, and compare again: "
     assert {one.waits for one in report.tables} == {(why + pair.config.run_command(),)}
 
 
@@ -746,7 +746,7 @@ def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Ser
         assert stopped is not None
         assert stopped.is_stopped
         assert stopped.waits.startswith(
-            "the copy is not finished, and no run of the task is seen. Start it, and compare"
+            "the copy is not finished, and no run of the task is seen. Start the task, and compare"
         )
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, name, "one")
@@ -774,7 +774,7 @@ def test_verify_says_that_a_task_has_not_begun(
     for command in ("verify", "repair"):
         assert run_command([command, str(config.path)]) == 4
         said = capsys.readouterr().err
-        assert f"task {config.name} has not begun: the target has no record of it" in said
+        assert f"task {config.name} has not begun: the target has no record of the task" in said
         assert f"pidts run {config.path}" in said
     with closing(config.target.server.connect()) as target:
         target.meta.prepare()

@@ -98,8 +98,8 @@ def say_if_not_begun(parts: Sequence[TaskConfig], report: Report) -> None:
     with suppress(PidtsError), closing(parts[0].target.server.connect()) as target:
         if not any(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
             print(
-                f"task {parts[0].name} has not begun: the target has no record of it. Start it, and compare again: "
-                f"{parts[0].run_command()}",
+                f"task {parts[0].name} has not begun: the target has no record of the task. Start the task, and "
+                f"compare again: {parts[0].run_command()}",
                 file=sys.stderr,
             )
 

@@ -192,8 +192,8 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                     f"{plural('row', counts[name], 'is', 'are')} locked in {name}, and the held changes cannot be "
                     f"applied after this schema change: {why}",
                     where=replace(due.where, table=str(name)),
-                    todo=f"Resolve them: pidts locks resolve TASK --table {quote(str(name))} --all --take source --yes"
-                    f". Then: {RETRY}",
+                    todo=f"To resolve these rows: pidts locks resolve TASK --table {quote(str(name))} --all --take "
+                    f"source --yes. Then: {RETRY}",
                 )
             carry(session, context.task, due.source, name, after, context.epoch)
 

@@ -183,7 +183,7 @@ class TaskCatchUp:
 
     def _no_run(self, why: str) -> NotCaughtUp:
         """Returns the reason and the next step. The text names no table, so it is shown only once for all tables."""
-        return NotCaughtUp(f"{why}. Start it, and compare again: {self._config.run_command()}", is_stopped=True)
+        return NotCaughtUp(f"{why}. Start the task, and compare again: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
         """Whether these checkpoints show that the target has a table's whole log up to `lsn`."""

@@ -186,7 +186,9 @@ class _Comparison:
                 self._note(name, "it has no key, so its records are not compared")
         if (reached := self.datacenter.reached()) is None:
             raise ConfigError(
-                "not-begun", f"the channel has not begun: there is no {CHECKPOINT}", todo="Start it: pidts run TASK"
+                "not-begun",
+                f"the channel has not begun: there is no {CHECKPOINT}",
+                todo="Start the channel: pidts run TASK",
             )
         self.read_upto = upto = reached.id
         numbers, passed = self._walk(upto)

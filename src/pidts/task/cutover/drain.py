@@ -95,7 +95,7 @@ def _await(
         if stop.is_set():
             raise CutoverStopped
         if state.waits and not state.is_stopped:
-            todo = f"Solve it first: pidts ddl list {part.shell_path}"
+            todo = f"To see what each table waits for: pidts ddl list {part.shell_path}"
             raise Halted("cutover-halted", state.waits, todo=todo)
         if is_running(part, target):
             deadline = None
@@ -104,14 +104,14 @@ def _await(
                 raise CutoverStopped
             if catch_up.await_target(table, end) is not None:
                 what = f"a run of the task has ended, and the target still lacks changes of {table}"
-                todo = f"See what it waits for: pidts status {part.shell_path}"
+                todo = f"To see what the task waits for: pidts status {part.shell_path}"
                 raise PrecheckFailed("cutover-not-ready", what, todo=todo)
             return
         elif deadline is None:
             deadline = time.monotonic() + start_seconds
         elif time.monotonic() > deadline:
             what = "a process on this machine runs the task, but it does not show this on the target"
-            todo = f"Look at it: pidts status {part.shell_path}. End it, or wait, and repeat this command"
+            todo = f"To see what the run does: pidts status {part.shell_path}. End the process or wait, then try again"
             raise PrecheckFailed("cutover-not-ready", what, todo=todo)
         stop.wait(_PAUSE)
 

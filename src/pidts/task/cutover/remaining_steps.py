@@ -147,7 +147,7 @@ def demand_ready(status: TaskStatus, part: TaskConfig) -> None:
     if not status.has_begun:
         raise PrecheckFailed("cutover-not-ready", "the task has not begun", todo=part.run_command())
     if step.state is StepState.BLOCKED:
-        todo = f"See what it waits for: pidts status {part.shell_path}"
+        todo = f"To see what each table waits for: pidts status {part.shell_path}"
         raise Halted("cutover-halted", "; ".join((step.about, *step.details)), todo=todo)
 
 

@@ -314,7 +314,8 @@ class CutoverRun:
                     "the cutover is done, so the application may have written to the target; the task would overwrite "
                     "its rows"
                 )
-                todo = f"If it has not written there: pidts cutover {self._parts[0].shell_path} --undo --yes"
+                undo = f"pidts cutover {self._parts[0].shell_path} --undo --yes"
+                todo = f"If the application has not written to the target, run: {undo}"
                 raise ConfigError("usage", what, todo=todo)
             if record is not None:
                 self._undo(record)
@@ -572,7 +573,11 @@ class CutoverRun:
             locked = self._target.meta.row_locks.recorded(self._name, part.source.source_id)
             if locked:
                 what = "; ".join(locked_text(table, rows) for table, rows in sorted(locked.items()))
-                raise Halted("cutover-halted", what, todo=f"Resolve them first: pidts locks list {part.shell_path}")
+                raise Halted(
+                    "cutover-halted",
+                    what,
+                    todo=f"Resolve these rows first. To see the rows: pidts locks list {part.shell_path}",
+                )
 
     def _demand_read_only(self, todo: str, lost: Collection[str] = ()) -> None:
         """Raises if a source is writable: a user or a restart may have made it so since this command has checked it.

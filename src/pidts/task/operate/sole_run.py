@@ -102,8 +102,8 @@ def _refuse(task: str, path: Path, holder: int) -> None:
     raise PidtsError(
         "already-running",
         f"{who} on this machine runs the task {task} already",
-        todo=f"Look at it: pidts status TASK. To end it at the end of a transaction: {end} (where a service "
-        f"runs it: pidts stop {shlex.quote(task)})",
+        todo=f"To see what the run does: pidts status TASK. To end the run at the end of a transaction: {end} "
+        f"(where a service runs the task: pidts stop {shlex.quote(task)})",
     )
 
 
