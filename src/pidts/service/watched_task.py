@@ -61,12 +61,15 @@ class WatchedTask:
         task.facts = folder.read("facts") or {}
         process, ended = folder.read("process"), folder.read("ended")
         if ended is not None and (process is None or ended.get("run") == process.get("run")):
-            task.ended = _ended(ended)
+            task.ended, since = _ended(ended), ended.get("at")
         elif process is not None:
-            task.ended = ProcessEnd(None)
-        task.since = float((ended or process or {}).get("at" if ended else "began") or task.wanted.since or time.time())
+            task.ended, since = ProcessEnd(None), process.get("began")
+        else:
+            since = None
         task._look(now)
         task._name_stage()
+        # The task has had this stage since before this service began.
+        task.since = float(since or task.wanted.since or time.time())
         return task
 
     @property
