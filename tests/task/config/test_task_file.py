@@ -99,6 +99,11 @@ def test_passwords_are_in_no_representation(load: Load) -> None:
     assert "secret" not in repr(load(TASK))
 
 
+def test_settings_that_may_be_secrets_are_not_shown_with_the_others(load: Load) -> None:
+    conf, alerts = "spark: {conf: {spark.hadoop.fs.s3a.secret.key: hunter2}}", "alerts: {command: tell --key hunter2}"
+    assert "hunter2" not in repr(load(f"{TASK}pidts: {{{conf}, {alerts}}}\n"))
+
+
 def test_the_block_pidts_is_read(load: Load, tmp_path: Path) -> None:
     config = load(
         TASK

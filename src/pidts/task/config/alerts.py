@@ -14,7 +14,8 @@ from pidts.task.config.section import Section
 class AlertReceiver:
     """A program to start, or an address to which alerts are posted; one of the two is empty."""
 
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = field(default=(), repr=False)
+    """The program and its arguments, which may contain secrets."""
     webhook: str = field(default="", repr=False)
     """The address may contain a secret."""
     lag: float | None = None

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -122,7 +122,8 @@ class TaskConfig:
     retention: int
     """The age in seconds at which a datacenter's records may be removed; 0: never."""
     spark_master: str
-    spark_conf: Mapping[str, str]
+    spark_conf: Mapping[str, str] = field(repr=False)
+    """The settings may contain secrets."""
     direct_rows: int
     """The largest number of rows of a batch that the driver applies without a Spark job."""
     ignored_checks: tuple[str, ...]
