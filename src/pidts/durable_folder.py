@@ -9,14 +9,17 @@ import os
 from pathlib import Path
 
 
-def make_folder(folder: Path) -> None:
-    """Creates a folder and the missing folders above it. Their names are on the disk when this function returns."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Creates a folder and the missing folders above it. Their names are on the disk when this function returns.
+
+    The umask removes bits of `mode`.
+    """
     missing = []
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
     for each in reversed(missing):
-        each.mkdir(exist_ok=True)
+        each.mkdir(mode, exist_ok=True)
         sync_folder(each.parent)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,16 @@ def test_a_comparison_goes_on_if_its_state_cannot_be_stored(tmp_path: Path, caps
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "cannot be written" in said
+
+
+def test_a_comparison_before_the_first_run_makes_the_relay_for_its_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        MemoryFile(tmp_path / "relay" / "s" / "verify" / "t.json").save(ComparisonState("all"))
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {"relay": 0o700, "s": 0o700, "verify": 0o700, "t.json": 0o600}
 
 
 def test_a_state_is_stored_for_the_next_command(tmp_path: Path) -> None:

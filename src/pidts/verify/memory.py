@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pidts.durable_folder import replace_file
+from pidts.durable_folder import make_folder, replace_file
 from pidts.model import TableName
 from pidts.verify.compared_servers import Key
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
@@ -80,7 +80,7 @@ class MemoryFile:
 
     def save(self, memory: ComparisonState) -> None:
         """Saves the state. A crash leaves either the old file or the new file."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent, 0o700)  # this may make the task's relay, which is for its user alone
         replace_file(self.path, json.dumps(_to_json(memory), ensure_ascii=False), durable=False)
 
     def forget(self) -> None:
