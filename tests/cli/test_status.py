@@ -198,7 +198,7 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
     assert "replicator-silent" in lack(), "as far as this machine can tell, the task may run"
     heard("s2", 60)
     assert "task-not-running" in lack()
-    assert f"Start it: pidts run {recorded.path}" in lack()
+    assert f"Start the task: pidts run {recorded.path}" in lack()
     assert "replicator" not in lack()
     assert "receives " not in recorded.text(), "the last line says that the task does not run"
     silent = [one["silent_since"] for one in recorded.status()["sources"]]

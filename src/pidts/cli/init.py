@@ -121,7 +121,7 @@ def _demand_free(path: Path) -> None:
 
 
 def _taken(path: Path) -> ConfigError:
-    todo = "Remove it, or choose another one with --output"
+    todo = "Remove the file, or choose another one with --output"
     return ConfigError(
         "file-exists", "the file already exists and was not changed", where=Where(file=str(path)), todo=todo
     )

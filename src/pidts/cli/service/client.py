@@ -78,7 +78,7 @@ class ServiceClient:
             raise PidtsError(
                 "service-absent",
                 f"the service at {self.url} has ended, or does not answer any more",
-                todo="Its tasks go on. Start it again: pidts serve",
+                todo="Its tasks go on. Start the service again: pidts serve",
             )
 
     def task(self, name: str, rest: str = "") -> str:
@@ -118,7 +118,7 @@ class ServiceClient:
             raise PidtsError(
                 "service-absent",
                 f"no service answers at {self.url}: {why}",
-                todo="Start it: pidts serve. Or name another service: --state DIR or --service URL. "
+                todo="Start the service: pidts serve. Or name another service: --state DIR or --service URL. "
                 f"{_WITHOUT_SERVICE}",
             ) from None
 

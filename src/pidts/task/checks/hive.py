@@ -71,7 +71,10 @@ def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> 
     address = config.target.metastore
     answers = not address or _answers(address)
     if not answers:
-        message, fix = f"no metastore answers at {address}", "Start it, or correct metastore"
+        message, fix = (
+            f"no metastore answers at {address}",
+            "Start the metastore, or correct `metastore` in the task file",
+        )
         yield Finding("target_connection", ok=False, message=message, fix=fix)
     try:
         from pidts.spark.session import demand_java

@@ -292,7 +292,9 @@ def _without_run(config: TaskConfig, lack: ReceiveProblem | None) -> ReceiveProb
         return lack
     what = "no run of the task is seen, so the source's log is not received"
     where = Where(source=config.source.source_id)
-    return replace(lack, error=PidtsError(NOT_RUNNING, what, where=where, todo=f"Start it: {config.run_command()}"))
+    return replace(
+        lack, error=PidtsError(NOT_RUNNING, what, where=where, todo=f"Start the task: {config.run_command()}")
+    )
 
 
 def _epoch(target: TargetSession, task: str, source: str) -> int:

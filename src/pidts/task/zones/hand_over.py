@@ -147,7 +147,7 @@ class HandOver:
             if locked := session.meta.row_locks.recorded(one.task, one.source):
                 names = ", ".join(str(name) for name in sorted(locked))
                 what = f"task {one.task} has locked rows ({names}), and their held changes would be lost"
-                raise self._refused(what, "Resolve them (pidts locks list TASK), then repeat the command")
+                raise self._refused(what, "Resolve the locked rows (pidts locks list TASK), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
         """Locks the checkpoint of the task from `zone` to the seed until the transaction ends, and returns it."""

@@ -91,7 +91,7 @@ def let_return(
             "zone-tasks-run",
             f"tasks from or to zone {zone} run: {', '.join(running)}. Their records would be removed",
             where=Where(),
-            todo="Stop them, and let the tasks between the other zones run. Then repeat the command",
+            todo="Stop these tasks, and let the tasks between the other zones run. Then repeat the command",
         )
     unsent = steps.unsent()
     if unsent is None:
