@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _MOST_BYTES: Final = 16 << 20
-"""How many bytes are read at most. No file of a task is this large, but a device like `/dev/zero` has no end."""
+"""The most bytes that are read. No file of a task is this large, but a device like `/dev/zero` has no end."""
 
 
 def read_small(path: Path, most: int = _MOST_BYTES) -> str:

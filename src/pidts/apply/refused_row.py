@@ -34,9 +34,9 @@ from pidts.reduce import NetChange
 _log = structlog.get_logger(__name__)
 
 _SECONDS = 20.0
-"""How long a search may last. Meanwhile the source's other changes wait."""
+"""The longest time that a search may take. Meanwhile the source's other changes wait."""
 _BYTES = 64 << 20
-"""How many bytes of changes a search may have in memory."""
+"""The most bytes of changes that a search may have in memory."""
 
 
 @dataclass(frozen=True, slots=True)

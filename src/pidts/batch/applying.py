@@ -54,7 +54,7 @@ from pidts.plan import CopyMode, CopyState, Phase, dealing_of, inside_batch
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
-"""How many bytes one part has if the whole batch is in memory anyway. Long sorted parts are written faster."""
+"""The size of one part, in bytes, if the whole batch is in memory anyway. Long sorted parts are written faster."""
 
 _LARGE_BYTES = 1 << 20
 """After a part with more bytes, freed memory is given back. This takes as long as decoding a few rows."""
@@ -63,7 +63,7 @@ _FEW = 64
 """Up to this many rows are handled one by one. For so few, calls of Arrow would take longer."""
 
 _TRIES_AFTER_REFUSAL = 3
-"""How often refused changes are prepared again. Each time, a program may have taken another value."""
+"""The most times that refused changes are prepared again. Each time, a program may have taken another value."""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""

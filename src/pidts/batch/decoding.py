@@ -60,18 +60,18 @@ _log = structlog.get_logger(__name__)
 AT_ONCE = 16 << 20
 """Up to this size, a slice is decoded in memory. A larger slice is always a single transaction."""
 _DECODED_BYTES = 64 << 20
-"""How many bytes one table's rows may have in a slice that is decoded in memory. Rows of a compressed log may be
+"""The most bytes that one table's rows may have in a slice that is decoded in memory. Rows of a compressed log may be
 hundreds of times as large as the log. A slice with more rows is decoded piece by piece.
 """
 READ_BYTES = 4 << 20
-"""How many bytes of the log are read at once if a slice is larger than `AT_ONCE`."""
+"""The number of bytes of the log that are read at once if a slice is larger than `AT_ONCE`."""
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
 _GAPS = 64 << 10
 """One call reads several prepared groups if it reads at most their size plus this number of bytes between them."""
 _BLOB_BYTES = 8 << 20
-"""How many bytes one blob may have. While Spark shuffles a blob, the JVM needs several times its size."""
+"""The most bytes that one blob may have. While Spark shuffles a blob, the JVM needs several times its size."""
 
 
 class SliceReader:

@@ -15,8 +15,9 @@ empty before a table becomes lagging again: otherwise an old entry would count a
 3. Crash between two workers' commits of that batch: the workers are at different places. As long as they are, the next
    run removes nothing and treats all merged tables as lagging. When the workers are at the same place again, step 1
    follows.
-4. A run that was replaced comes to the removal late: it checks the epoch under a checkpoint's lock and is refused. The
-   next run's claim has waited for that lock.
+4. A replaced run may come late to the removal. It locks a checkpoint and compares the epoch. If the next run has
+   already claimed the task, the replaced run is refused. If not, the next run's claim waits until the removal is
+   committed.
 
 The record of moved keys is not needed if the target's key separates the members' rows, or if no table is routed.
 """

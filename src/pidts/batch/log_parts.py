@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Lsn, byte_size
 
 PART_BYTES = 32 << 20
-"""How many bytes of Arrow data one part has. Reducing and writing a part takes several times as much memory."""
+"""The size of one part, in bytes of Arrow data. Reducing and writing a part takes several times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ Logged: TypeAlias = Callable[[], Iterable[Query]]
 
 _Key = TypeVar("_Key")
 _MOST = 4096
-"""How many temporary tables are remembered."""
+"""The most temporary tables that are remembered."""
 _MOST_PASSED = 1 << 16
-"""How many statements without side effects are remembered."""
+"""The most statements without side effects that are remembered."""
 
 
 class SideEffects:

@@ -51,7 +51,7 @@ _TEMPORARY = Relevance(RelevanceKind.NOTHING)
 """The relevance of a statement on temporary tables, or of DO RELEASE_LOCK. It is compared by identity."""
 _COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
 _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
-"""How many relevances are cached at most: of transactions with few tables, of wide transactions, and of statements. A
+"""The most relevances that are cached: of transactions with few tables, of wide transactions, and of statements. A
 task may have 20,000 tables, and its transactions change each of them in turn.
 """
 _FEW_TABLES, _MANY_TABLES = 8, 256

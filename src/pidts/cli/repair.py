@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _STOPS_WRITING = "stopping after the rows that are being written"
 _MOST_STATEMENTS = 200
-"""How many statements the JSON has at most. A program that needs all of them reads the text output."""
+"""The most statements that the JSON has. A program that needs all of them reads the text output."""
 
 
 def repair(

@@ -32,7 +32,7 @@ _LINE_SECONDS = 5.0
 _TRIES = 6
 _FIRST_PAUSE = 0.5
 _ALERT_SECONDS = 30.0
-"""How many seconds the delivery of an alert may take."""
+"""The longest time that the delivery of an alert may take."""
 
 
 def verify(

@@ -40,7 +40,7 @@ _HaltKey: TypeAlias = tuple[str, Lsn, tuple[TableName, ...], str, str, str]
 LINE_SECONDS = 5.0
 _JUST_SECONDS = 60.0
 _COLUMNS, _LEAST_CAUSE = 100, 40
-"""How long a line with an error should be, and how much of the error is shown in any case."""
+"""The usual limit of a line with an error, and the part of the error that is shown in any case, in characters."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _TABLES_SHOWN = 12
 _HALTS_SHOWN = 8

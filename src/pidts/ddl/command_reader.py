@@ -16,7 +16,7 @@ from pidts.model import DdlCommand, Lsn, Transient
 _log = structlog.get_logger(__name__)
 
 _ANSWER_SECONDS = 1.0
-"""How long a thread waits while another thread reads."""
+"""The longest wait of a thread while another thread reads."""
 _FIRST_REPEAT, _LONGEST_REPEAT = 10.0, 600.0
 """The first and the longest time between two log lines about the same failure, in seconds. The time doubles each time.
 """

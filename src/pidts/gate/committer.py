@@ -43,11 +43,11 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitMeter, CommitTime
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Yields the rows of `transfer_data` in order, in several tables. With each table come the numbers of its last row. The
-first row gets the numbers after the given ones.
+"""Makes the rows of `transfer_data` that follow a row with the given numbers. It yields them in order, in several
+tables, each with the numbers of its last row.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
-"""How many rows one piece may have, and how many bytes."""
+"""The most rows that a piece may have, and about the most bytes."""
 _SHARED_ROWS = 2_500
 """One connection writes fewer rows than this: writing them takes less time than the commits of several pieces."""
 

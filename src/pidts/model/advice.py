@@ -54,7 +54,7 @@ _DDL_OF_TABLE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--table )TABLE\b")
 _OF_SERVICE = re.compile(r"\bpidts (?:start|pause|resume|stop|list)\b(?! --(?:state|service)\b)")
 _SERVES = re.compile(r"\bpidts serve\b(?! --)")
 _MOST_TABLES = 5
-"""How many tables a command names."""
+"""The most tables that a command names."""
 
 
 def with_task(text: str, path: str) -> str:

@@ -33,7 +33,7 @@ TRANSACTION_TOO_LARGE = "transaction-too-large"
 TARGET_LOST = "target-lost"
 """The code of the error if a session with the target is lost. A new session may succeed."""
 _MOST = 4000
-"""How many characters of a text an error shows: a server may send a text of any length."""
+"""The most characters of a text that an error shows: a server may send a text of any length."""
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
 
 _NAMED = 5
-"""How many of a halt's tables a line names."""
+"""The most tables of a halt that a line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ LOB_BYTES = {
     Kind.LONGTEXT: 2**32 - 1,
     Kind.LONGBLOB: 2**32 - 1,
 }
-"""How many bytes a value of each type may have."""
+"""The most bytes that a value of each type may have."""
 TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}

@@ -250,7 +250,7 @@ class _Slices:
         self._more: list[CommittedEventGroups] = []
         """More prepared groups of the last slice, which are added to it when it is complete."""
         self._group_bytes = 0
-        """How many bytes all prepared groups of the last slice have."""
+        """The size of all prepared groups of the last slice, in bytes."""
 
     def begin_part(self) -> None:
         self._cut = False

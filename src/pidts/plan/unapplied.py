@@ -19,7 +19,7 @@ from pidts.plan.relevance import JoinedTables, Log, Relevance, RelevanceKind, Re
 from pidts.plan.state import PlanState
 
 _MOST = 10_000
-"""How many entries one search reads, since its caller has other work, too."""
+"""The most entries that one search reads, since its caller has other work, too."""
 
 
 class UnappliedSearch:

@@ -49,7 +49,7 @@ from pidts.relay.task_needs import needs_locked, refused
 
 _NAME = "refetch.json"
 _KEPT = 50
-"""How many refetches of each kind `done` keeps, at most; the oldest are dropped first."""
+"""The most refetches of each kind that `done` keeps; the oldest are dropped first."""
 _REPEATED = "rewind"
 """The value of `why` if the relay was intact."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")

@@ -44,7 +44,7 @@ class FolderWatch:
         self._folder = folder
         self._handle: int | None = None
         self._end: weakref.finalize[[int], FolderWatch] | None = None
-        """Ends the watch; a process can have only a few."""
+        """Ends the watch when this object is gone. A process can have only a few watches."""
         self._is_begun = False
         self._poll = select.poll()
         self._folder_watch = _NO_WATCH

@@ -12,9 +12,9 @@ from typing import Any, Final
 _BLOCK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
-"""How many bytes of a task's logs are searched at most."""
+"""The most bytes of a task's logs that are searched."""
 CHANGES: Final = 20
-"""How many schema changes of a task are shown at most: the newest ones."""
+"""The most schema changes of a task that are shown: the newest ones."""
 _LINES: Final = 2000
 _SCHEMA_CHANGE: Final = "schema change"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")

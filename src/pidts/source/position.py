@@ -74,7 +74,7 @@ def binary_logs(connection: Session) -> list[tuple[str, int]]:
 
 
 def settled(connection: Session, server: ServerInfo, *, within: float = _SETTLE_SECONDS) -> Position:
-    """Returns a position; the next statement of the session sees all changes before it.
+    """Returns a position of the log. The next statement of the session sees all changes before this position.
 
     The position is the end of the log when the call begins, or later. Raises a Transient with the code `NOT_SETTLED`
     if the changes are not visible within the given seconds.

@@ -49,7 +49,7 @@ _ENDS = frozenset({EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD})
 """The events that may show that a transaction is prepared. MySQL can compress a whole transaction into one event."""
 _READ = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, *_ENDS, *GTID_EVENTS})
 _MOST_BYTES = 1 << 30
-"""After how many bytes of the log no further file is searched."""
+"""The number of searched bytes of the log after which no further file is searched."""
 _VISIBLE_SECONDS = 30.0
 """The time within which the transactions in the log have to end their statement."""
 _DURABLE_SECONDS = 1.0

@@ -141,7 +141,10 @@ def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableNa
 def table_facts(
     connection: Session, names: Iterable[TableName], first: str, *more: str
 ) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
-    """Yields `first` and `more` columns of information_schema.tables, for tables in which `first` is not NULL."""
+    """Yields the columns `first` and `more` of the tables' rows in information_schema.tables.
+
+    Rows with NULL in the column `first` are left out.
+    """
     wanted = set(names)
     for schema in sorted({name.schema for name in wanted}):
         sql = (

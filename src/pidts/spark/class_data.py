@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from pidts.owned_folder import owned_folder
 
 _SECONDS = 600
-"""How many seconds the JVM may take, minutes on a busy machine. Then it is killed, without an archive."""
+"""The longest time that the JVM may take: minutes on a busy machine. Then it is killed, without an archive."""
 
 
 def archive() -> Path:

@@ -107,12 +107,14 @@ _UNKNOWN_TABLE = (
 _GRACE_SECONDS = 3.0
 """The longest time, in seconds, for which all batches wait for a schema change."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
-"""The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
+"""The intervals at which a thread checks for work that the relay does not show: while the copy has open requests, and
+in the first `_BUSY_SECONDS` without a batch.
+"""
 _BUSY_SECONDS = 1.0
 _READS_ROWS = (Phase.ROWS, Phase.REREAD)
 """The phases of a copy in which rows of the source are read."""
 _DECODED_BYTES = 256 << 20
-"""How many bytes of decoded rows the driver may have in memory at once. A larger batch is carried out in parts. Only a
+"""The most bytes of decoded rows that the driver may have in memory. A larger batch is carried out in parts. Only a
 batch with a compressed log, or with row images that lack most columns, can be larger.
 """
 _LITTLE_LOG = 64 << 10

@@ -23,7 +23,7 @@ _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
 _MOST_AHEAD_SECONDS = 86_400 * 366
-"""How far, in seconds, the time of a removal may be after the time of its record: the source's clock may be ahead."""
+"""The most seconds by which a removal may be later than its record: the source's clock may be ahead."""
 _COLUMNS = "row_key, task, source, removed_at, noted_at"
 
 

@@ -34,9 +34,9 @@ from pidts.verify.keys import is_ordered, rank
 from pidts.verify.row_members import RowMembers
 
 _FEWEST = 10
-"""How many rows of a member are read at a time at least, even if there are many members."""
+"""The fewest rows of a member that are read at a time, even if there are many members."""
 _TIMES = 4
-"""How many times as many rows as of a single table all members together may have in memory. With fewer rows, each
+"""All members together may have this number of times as many rows in memory as a single table. With fewer rows, each
 member would need more queries.
 """
 

@@ -24,10 +24,10 @@ _SPAN_ROWS = 20_000
 _LEAF_ROWS = 1_000
 """A span of this many rows is not divided any further, even if its checksums differ."""
 KEY_ROWS = 10_000
-"""How many keys are read at a time."""
+"""The most keys that are read at a time."""
 _PAGE_BYTES = 16 << 20
 _PARTS = 16
-"""How many reads a span needs if no checksums are computed. The place may be saved between two spans."""
+"""The number of reads that a span needs if no checksums are computed. The place may be saved between two spans."""
 _VAIN = 4
 """After this many spans with different checksums but equal rows, no more checksums of this table are computed."""
 

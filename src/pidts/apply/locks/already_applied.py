@@ -225,9 +225,9 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], RowStorage]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find a row that differs from the one that their key's previous event has left.
+    """Returns a mask of the events before which the row is not as their key's previous event has left it.
 
-    The second result says which of these events leave the row as the previous event has left it.
+    A second mask has those of these events after which the row is as the previous event has left it.
     """
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]

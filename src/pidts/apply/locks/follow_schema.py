@@ -47,7 +47,7 @@ from pidts.schema.column_defaults import default_value
 Values = Mapping[str, pa.Scalar]
 
 _AT_ONCE = 1000
-"""How many locks are in memory at a time."""
+"""The most locks that are in memory at a time."""
 _WITH_LENGTH = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY})
 
 

@@ -24,7 +24,7 @@ from pidts.apply.uncopied_keys import unpacked
 from pidts.model import RowLock, Table
 
 _START = 16
-"""How many hexadecimal digits at the beginning of a form stand for the types of the key."""
+"""The number of hexadecimal digits, at the beginning of a form, that stand for the types of the key."""
 
 
 def form_start(session: TargetSession, table: Table) -> str:
@@ -114,7 +114,10 @@ class KnownLocks:
         return self._locks[form]
 
     def _classify(self, keys: pa.Table, ids: Sequence[str], forms: Sequence[str]) -> None:
-        """Finds the classes of keys. Each query compares each key with one key of a class that has the same form."""
+        """Finds the classes of keys.
+
+        Each query compares every key without a class with the first key of one class of the same form.
+        """
         tried = {place: 0 for place, one in enumerate(ids) if one not in self._class}
         while tried:
             for place, number in list(tried.items()):

@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 _SHOWN = 3
 _AT_ONCE = 5000
-"""How many keys have their locks and held changes in memory at a time."""
+"""The most keys whose locks and held changes are in memory at a time."""
 
 
 class SetAside:

@@ -34,7 +34,8 @@ With deletes the rule is weaker: only the change that makes the deleted row agai
 The note has the values of the key, since digests of texts differ between servers. If there are only two zones, no notes
 are written. A task that forwards changes of other zones does not read notes: the argument does not hold for it in any
 case. With `pidts.conflict: version`, notes are written only for tables that do not converge. Notes are not read from
-transactions whose removals return (`pidts.apply.rows.convergence`).
+transactions that came from the target's own zone and whose DELETEs this task carries back to it
+(`pidts.apply.rows.convergence`).
 
 The transaction that writes a note into the log of zone c has locked the row. So a program of c that changes the row
 waits for this transaction. If there is no row, nothing is locked: at this moment, an INSERT of the deleted row may
@@ -86,7 +87,7 @@ def show_left_out(
 
 
 def record_left_out(session: TargetSession, task: str, source: str, notes: Iterable[ChangeBatch]) -> None:
-    """Records notes of the source's log, in the open transaction, for the later changes that this task brings."""
+    """Records notes from the source's log, in the open transaction. Later changes that the task brings find them."""
     rows: dict[TableName, list[dict[str, Any]]] = {}
     for batch in notes:
         for row in batch.rows.column("after").to_pylist():

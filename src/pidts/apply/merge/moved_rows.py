@@ -226,7 +226,11 @@ def _of_one(
 
 
 def _by_key(entries: Iterable[MovedKey], since: Lsn | None) -> _Recorded:
-    """Returns the entries, without entries of `EARLIER` about another transaction."""
+    """Returns the entries by key and member.
+
+    Of the entries of `EARLIER`, only those at or after `since` are kept (where the present transaction begins); without
+    `since`, none.
+    """
     found: _Recorded = {}
     for entry in entries:
         if entry.member != EARLIER or (since is not None and entry.lsn >= since):

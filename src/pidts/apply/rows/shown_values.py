@@ -10,7 +10,7 @@ from pidts.model import calendar
 from pidts.model.errors import plain_value
 
 SHOWN_COLUMNS = 8
-"""How many columns a text shows."""
+"""The most columns that a text shows."""
 _WIDTH = 60
 
 

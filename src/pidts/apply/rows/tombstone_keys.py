@@ -18,7 +18,7 @@ _LSN = np.dtype([("change", ">u4"), ("log", ">u4"), ("offset", ">u8"), ("row", "
 _WIDTHS = {"change": 4, "log": 10, "offset": 12, "row": 10}
 """The parts of an Lsn's bytes, and the number of digits that each part has in the text."""
 _LONGEST = 180
-"""How many characters a text may have: a key of old servers has at most 191."""
+"""The most characters of a text: a key of old servers has at most 191."""
 
 
 def key_texts(keys: pa.Table) -> pa.StringArray:

@@ -38,7 +38,9 @@ _TABLES = 1 << 10
 _KEY_AT = HEADER_SIZE + 8
 _NOTHING_UNPACKED = UnpackedTransactions.none()
 _FEW_UNPACKED = 4
-"""How many compressed transactions are decompressed together at first. If all were used, the next number is doubled."""
+"""The number of compressed transactions that are decompressed together at first. If all were used, the next number is
+doubled.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ for _code, _letter in ((8, "b"), (9, "t"), (10, "n"), (12, "f"), (13, "r"), (34,
 _EXTRA = np.zeros(256, np.int64)
 _EXTRA[:32] = 5
 _EXTRA[_SHORT.nonzero()] = 1
-"""How many bytes longer each byte of a string becomes when it is escaped."""
+"""The number of bytes by which each byte of a string becomes longer when it is escaped."""
 
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 _LONGEST_MOMENT = 64

@@ -7,9 +7,9 @@ PROGRAM = 48
 CODE = 0
 """The code for reading the column's values, one of the codes below."""
 WIRE = 8
-"""How many bytes a value, or the length before it, has in the log."""
+"""The number of bytes that a value, or the length before it, has in the log."""
 CELL = 16
-"""How many bytes a value has in its Arrow array; 0 if values vary in size."""
+"""The number of bytes that a value has in its Arrow array; 0 if values vary in size."""
 A, B, C = 24, 32, 40
 """Parameters of the code."""
 BYTES1, BYTES2, BYTES4, BYTES8, INT24, UINT24, YEAR, BITS, WORD4, WORD8, DECIMAL18, DECIMAL = range(1, 13)

@@ -7,7 +7,7 @@ import numpy as np
 from pidts.binlog.jit import inline, jit, load8, store8
 
 LONGEST_NUMBER = 20
-"""How many digits a number of 64 bits may have."""
+"""The most digits that a number of 64 bits may have."""
 
 _TEN = np.uint64(10)
 

@@ -34,7 +34,7 @@ from pidts.rules import AllowList
 from pidts.schema import Dialect
 
 _ROWS = 2048
-"""How many rows of a batch are Python objects at the same time."""
+"""The most rows of a batch that are Python objects at the same time."""
 _WRAP = 2**32
 
 

@@ -20,7 +20,7 @@ from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike
 from pidts.source import SourceConfig
 
 _LONGEST_SCRIPT = 256 << 20
-"""How many bytes a script may have. It is read into memory, and a device like `/dev/zero` has no end."""
+"""The most bytes that a script may have. It is read into memory, and a device like `/dev/zero` has no end."""
 _ROUTINES = re.compile(r"^DELIMITER (?!;\s*$).*?^DELIMITER ;\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
 _USE = re.compile(r"^\s*USE\s+`?([^`;]+?)`?\s*$", re.IGNORECASE | re.MULTILINE)
 _TABLE = re.compile(r"^\s*CREATE\s+TABLE\b", re.IGNORECASE | re.MULTILINE)

@@ -29,7 +29,9 @@ from pidts.task.operate.zones import has_copied
 
 _LOOK_SECONDS, _AGAIN_SECONDS, _LAST_LINE_SECONDS = 0.5, 5.0, 2.0
 _END_SECONDS, ZONES_END_WITHIN = 75.0, 90.0
-"""How many seconds the directions may take to end, and this process. A direction should end itself sooner."""
+"""The longest times, in seconds, that the directions and this process may take to end. A direction should end itself
+sooner.
+"""
 _FINAL = frozenset({0, ConfigError.exit_code, PrecheckFailed.exit_code, Halted.exit_code})
 """After these exit codes, another start would end with the same code."""
 PIDTS = (sys.executable, "-m", "pidts", "run", "--json")

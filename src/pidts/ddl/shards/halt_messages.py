@@ -14,7 +14,7 @@ from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
 
 _NAMED = 5
-"""How many members a message names. The list of all members is shown separately."""
+"""The most members that a message names. The list of all members is shown separately."""
 
 
 def waiting_halt(

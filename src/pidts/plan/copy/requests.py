@@ -25,7 +25,7 @@ _WAITING_GROWTH = 2
 _ENOUGH_ROWS = 10_000
 """A chunk of fewer rows than this is not faster: most of its time is the round trip."""
 _UNKNOWN_ROWS = 2_000
-"""How many rows a first chunk has if the length of rows is not known."""
+"""The number of rows of a first chunk if the length of rows is not known."""
 _CHUNKS_PER_SLOT = 8
 _CHUNKS_ALONE = 24
 _LEAST_WEIGHT = 1 / 16

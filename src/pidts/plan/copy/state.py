@@ -80,7 +80,7 @@ from pidts.model import Lsn, TableName
 KeyValues = tuple[Any, ...]
 
 MOST_REREADS = 1000
-"""How many keys one record may have, and how many recorded keys one request may read again."""
+"""The most keys of one record, and the most recorded keys that one request reads again."""
 
 
 class CopyMode(StrEnum):

@@ -66,7 +66,7 @@ _OTHER, _PLAIN, _XA_COMMIT, _XA_STEP = range(4)
 
 Stops = tuple[LsnKey, LsnKey]
 Most = tuple[int, int]
-"""How many transactions one joined entry may have, and how many row events."""
+"""The most transactions and the most row events that one joined entry may have."""
 _ANY: Most = 1 << 62, 1 << 62
 
 (_COUNT, _BEHIND, _END, _TIME, _ALL_ROWS, _ALL_BYTES, _FIRST_NUMBER, _LAST_NUMBER, _GROUPS, _FIELDS) = range(10)

@@ -1,4 +1,4 @@
-"""Finds the ALTER TABLE that leads from one structure to another, if only one such statement is possible.
+"""Makes an ALTER TABLE from the difference of two structures, if the difference allows no other ALTER TABLE.
 
 This module is used if the statements between the two structures are unknown. If one column is gone and another column
 is new, the old column was either renamed or dropped. The structures do not show which, so no ALTER TABLE is returned.

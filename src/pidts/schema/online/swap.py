@@ -3,8 +3,9 @@
 Each statement that alters the shadow is remembered. At the swap, these statements are applied to the real table as one
 ALTER TABLE. This ALTER TABLE is checked before it runs: it must lead from the real table's structure to exactly the
 shadow's structure, since rows after the swap have this structure. The check fails if the real table was also altered
-without the tool, or if the statements are unknown because the shadow existed before the task. Then the difference of
-the two structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
+without the tool, or if the statements are unknown because the shadow existed before the task. Then an ALTER TABLE is
+made from the difference of the two structures, if the difference allows no other ALTER TABLE. Otherwise the task halts
+at the swap.
 
 The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
 real table's rows:

@@ -76,8 +76,9 @@ _log = structlog.get_logger(__name__)
 class NeededFiles:
     """The files that a table's metadata names. When another metadata file is added, only what is new in it is read.
 
-    Through symbolic links, several paths may lead to one warehouse. A table's files are named by the path that its
-    first commit used.
+    Through symbolic links, several paths may lead to one warehouse. The metadata gives each file's address through the
+    path to the warehouse that the table's first commit used. So symbolic links are resolved before addresses are
+    compared.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ _MODES = (
 )
 _NUMBER_COLUMN, _TEXT_COLUMN = (Column(kind.value, ColumnType(kind)) for kind in (Kind.BIGINT, Kind.LONGTEXT))
 _INSERTED, _INSERTED_BYTES = 2000, 1 << 20
-"""How many rows one statement may have, and how many bytes."""
+"""The most rows and the most bytes that one statement may have."""
 _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # Truncation is an error; dates are stored as the source has them; 0 in an auto_increment column stays 0.

@@ -47,7 +47,7 @@ _ROWS, _SCANNED_ROWS = 100, 400
 """The most rows of a statement: if an index finds them, and if not. Without an index, each statement reads the whole
 table."""
 _NUMBERS = 1000
-"""How many numbers one statement that removes near rows may have."""
+"""The most numbers in one statement that removes near rows."""
 _CROWD, _FEW_NEAR = 4, 1000
 """Near rows are read only if the target has at most `_FEW_NEAR` of them, and at most `_CROWD` for each row to remove.
 """

@@ -45,7 +45,7 @@ _PLACEHOLDER = re.compile("%[s%]")
 _ALTERING = (b"ALTER", b"DROP")
 """Statements that may change result types. The server then refuses a prepared statement."""
 _UNPREPARED = 5
-"""How often a statement is executed before it is prepared. Some statements come only a few times."""
+"""The number of times that a statement is executed before it is prepared. Some statements come only a few times."""
 _PREPARED = 500
 """The largest number of prepared statements. Each table needs two statements. With a lower limit, they would replace
 each other.

@@ -50,8 +50,7 @@ _WAYS = ("enable_hashjoin", "enable_seqscan")
 _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
-"""How many rows one statement may have, and how many bytes. They limit the memory of a large batch on both sides.
-"""
+"""The most rows and the most bytes of one statement. They limit the memory of a large batch on both sides."""
 _MANY = 500
 """For fewer rows than this, finding the changed columns costs more than it saves."""
 

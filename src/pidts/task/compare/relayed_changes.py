@@ -14,7 +14,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.presence import is_received_here
 
 _RELAY_SECONDS = 2.0
-"""How long to wait for log that the relay does not have yet."""
+"""The longest wait for log that the relay does not have yet."""
 
 
 class RelayedChanges:

@@ -37,7 +37,7 @@ from pidts.task.compare.wiring import ShownTable, keeps_rows, members_of
 from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, UnequalKeys
 
 _KEYS = 500
-"""How many keys one transaction repairs. The task waits for this transaction."""
+"""The most keys that one transaction repairs. The task waits for this transaction."""
 _CROWDED_SECONDS = 10.0
 """If a table has pending changes at all attempts during this number of seconds, a repair no longer waits."""
 _STILL_SECONDS = 2.0

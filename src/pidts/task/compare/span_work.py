@@ -15,7 +15,7 @@ from pidts.verify import KeySpan, Matcher, MergedSource, SpanComparison, SpanRes
 
 @dataclass(frozen=True, slots=True)
 class SpanWork:
-    """The work of another process for one table. The process calls it with the spans to compare."""
+    """Compares spans of one table. It is sent to another process, which calls it with these spans."""
 
     parts: tuple[TaskConfig, ...]
     table: TableName

@@ -106,7 +106,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     merged = merged_targets(parts, sources.tables)
     found = [fitting_key(part, key, sources.tables[part.source.source_id], merged) for part, key in sources.keys]
     fitting = [key for key in found if isinstance(key, ForeignKey)]
-    # MySQL may have a foreign key and a check of the same name, MariaDB and PostgreSQL may not.
+    # On MySQL, a foreign key and a check may have the same name. On MariaDB and PostgreSQL, they may not.
     there = _product(target)
     taken = {(key.table, key.name) for key in fitting if there != "mysql"}
     names: set[tuple[str, str]] = set()  # of checks on MySQL, by schema

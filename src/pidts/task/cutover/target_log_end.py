@@ -16,7 +16,7 @@ from pidts.task.config.task_file import TaskConfig
 _log = structlog.get_logger(__name__)
 
 _READINGS = 3
-"""How many times the target's structures are read, if somebody alters them meanwhile."""
+"""The most times that the target's structures are read, if somebody alters them meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,9 @@ from pidts.task.config.task_file import TaskConfig
 
 _AT_ONCE = 1000
 ID_LENGTH = 12
-"""How many characters of an id are shown. Any unique prefix of an id is accepted.
-
-Rows with equal keys have equal ids. If the id belongs to rows of several tables, it is shown as `ID@TABLE`, or, in a
-task with several sources, as `ID@SOURCE:TABLE`.
+"""The number of an id's characters that are shown. Any unique prefix of an id is accepted.  Rows with equal keys have
+equal ids. If the id belongs to rows of several tables, it is shown as `ID@TABLE`, or, in a task with several sources,
+as `ID@SOURCE:TABLE`.
 """
 
 

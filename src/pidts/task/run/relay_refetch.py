@@ -29,8 +29,8 @@ _log = structlog.get_logger(__name__)
 _CORRUPT = "relay-corrupt"
 """The code of errors that report damage and are no `Discontinuity`, for example those of the replicator's process."""
 _PASSING = 5
-"""How many times in a row the check may find no damage, because another task of this relay has repaired it. After that,
-the error is raised.
+"""The most times in a row that the check may find no damage, because another task of this relay has repaired it. After
+that, the error is raised.
 """
 _JUST = 60.0
 

@@ -88,9 +88,9 @@ _PART_BYTES = 8 << 20
 _MOST_BYTES = 1 << 30
 """The most bytes of one transaction that are read into memory."""
 _PENDING_KEYS = 100_000
-"""When so many keys of one table are collected, they are written as records. Equal keys become one record."""
+"""If this number of keys of one table is collected, they are written as records. Equal keys become one record."""
 _PENDING_IN_ALL = 1_000_000
-"""When so many keys are collected over all tables, all of them are written as records."""
+"""If this number of keys of all tables together is collected, all of them are written as records."""
 _RECORDS_A_COMMIT = 100
 
 

@@ -176,7 +176,9 @@ class TableSet:
         self._ahead: dict[TableName, SchemaChangesAhead] = {}
         """The schema changes ahead of the tables whose refused rows are skipped."""
         self._skipped: dict[TableName, Lsn] = {}
-        """For each table that does not join anew: the place up to which its changes are skipped."""
+        """The place up to which changes are skipped, for each table that is copied again after refused rows and that
+        does not join the task anew.
+        """
         self._continued: dict[TableName, Table | None] = {}
         """Tables that continue after a skipped part of the log, each with its target table; None if it is unknown."""
         self.notes: list[str] = []

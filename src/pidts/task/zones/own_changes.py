@@ -19,7 +19,7 @@ from pidts.schema import Dialect, classify
 from pidts.task.config.task_file import TaskConfig
 
 _PATIENCE_SECONDS, _START_SECONDS = 60.0, 600.0
-"""How many seconds the command waits: for a server that sends nothing new, and for one that has sent nothing yet.
+"""The longest waits, in seconds: for a server that sends nothing new, and for one that has sent nothing yet.
 
 The second limit is longer: the replicator may first have to compile its decoder, which takes minutes on a busy machine.
 If the server does not answer, the replicator reports an error, and the first limit counts.

@@ -19,7 +19,7 @@ from pidts.task.zones.owner_move import Drain, Hold, ZoneRecords
 from pidts.task.zones.resolve_in_all import TaskIntoZone
 
 _LOCK_SECONDS = 20
-"""How long the command waits for open transactions that write to the table."""
+"""The longest wait for open transactions that write to the table."""
 
 Directions = Mapping[Direction, TaskConfig]
 

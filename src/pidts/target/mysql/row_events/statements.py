@@ -80,7 +80,10 @@ class RowLayout:
         return _joined([*before, *after] if updates else after)
 
     def updates(self, before: pa.Table, after: pa.Table) -> pa.Array | None:
-        """Returns rows as images of an event that updates them without a key; None as for `rows`."""
+        """Returns the images of updates: for each row, all columns before the update, and all columns after it.
+
+        Returns None in the same cases as `rows`.
+        """
         old, new = self._cells(before), self._cells(after)
         if old is None or new is None:
             return None
