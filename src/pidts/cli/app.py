@@ -591,7 +591,7 @@ def demo(
     ] = "postgresql",
     servers: Annotated[
         bool,
-        typer.Option("--servers", help="Only start the servers, with tables and a task file, for your own trials."),
+        typer.Option("--servers", help="Start the servers, fill the tables and write a task file, but run no task."),
     ] = False,
     web: Annotated[
         bool, typer.Option("--web", help="Let a service run the task, and show it on the service's page.")
