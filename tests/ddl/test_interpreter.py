@@ -249,8 +249,10 @@ def test_a_table_created_anew_replaces_nothing_of_others() -> None:
 
 def test_rows_do_not_move_with_a_name() -> None:
     with pytest.raises(Halted) as raised:
-        found("RENAME TABLE a TO t_2", ONE, "t_1", "a", shared_tables=shared("t_9"))
+        found("RENAME TABLE a TO t_2, t_1 TO b", ONE, "t_1", "a", shared_tables=shared("t_9"))
     assert (raised.value.code, raised.value.where.table) == ("rename-moves-rows", "shop.a")
+    of_a, of_t_1 = f"the rows of shop.a from shop.a to {LANDED}", f"the rows of shop.t_1 from {LANDED} to shop.b"
+    assert raised.value.todo.startswith(f"On the target, move {of_a}; {of_t_1}. Then run pidts ddl skip TASK ")
 
 
 def test_sources_that_have_not_begun_may_have_rows_there() -> None:

@@ -133,6 +133,12 @@ class SharedTables:
 
     def _leaving(self, relevance: Relevance, where: Where, known: Collection[TableName]) -> frozenset[TableName]:
         """Returns the tables that leave their merged table by a rename; halts if rows would have to move."""
+        target = self.rules.target_name
+        moves = {
+            (old, new): f"the rows of {old} from {target(old)} to {target(new)}"
+            for old, new in relevance.renamed
+            if old in known and target(old) != target(new)
+        }
         for old, new in relevance.renamed:
             if old in known and self.groups.keeps_columns(Member(self.source, old)):
                 raise Halted(
@@ -142,14 +148,13 @@ class SharedTables:
                     todo=f"Drop these columns on all shards, then run {RETRY}. Or set them to NULL in this "
                     f"shard's rows on the target, then run {SKIP}",
                 )
-            moves = old in known and self.rules.target_name(old) != self.rules.target_name(new)
-            if moves and (self.shared(old) or self.shared(new)):
+            if (old, new) in moves and (self.shared(old) or self.shared(new)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}, so its rows belong to {self.rules.target_name(new)} now and not to "
-                    f"{self.rules.target_name(old)}. PiDTS moves no rows if other tables share one of these two tables",
+                    f"{old} was renamed to {new}, so its rows belong to {target(new)} now and not to {target(old)}. "
+                    "PiDTS moves no rows if other tables share one of these two tables",
                     where=replace(where, table=str(old)),
-                    todo=f"Move the target's rows, then run {SKIP}",
+                    todo=f"On the target, move {'; '.join(moves.values())}. Then run {SKIP}",
                 )
         leaving = frozenset(name for name in relevance.gone if name in known and self.shared(name))
         for name in sorted(leaving):
