@@ -100,7 +100,7 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
         "shop.a: halted at bin.000001:500",
         "Duplicate column",
         "Mend it",
-        f"or instead: pidts ddl skip {TASK} --at {AT} --yes, or, with a statement in the target's SQL",
+        f"or run instead: pidts ddl skip {TASK} --at {AT} --yes, or, with a statement in the target's SQL",
         f"and with the target's names: pidts ddl replace {TASK} ",
         f"pidts ddl replace {TASK} {shlex.quote(CHANGE.statement)} --at {AT}",
         "ADD x BIGINT",
@@ -121,8 +121,8 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
 def test_a_change_that_a_view_prevents_is_tried_again_after_the_view_is_dropped() -> None:
     halt = replace(CHANGE, code="objects-depend", todo="Drop the view.", instead=("ALTER TABLE shop.a ADD x int",))
     assert advice(halt, str(TASK)) == (
-        f"Drop the view. Then: pidts ddl retry {TASK} --at {halt.lsn} --yes; then create them again, as far as they are "
-        f"still valid. Or all of it at once: pidts ddl replace {TASK} "
+        f"Drop the view. Then run: pidts ddl retry {TASK} --at {halt.lsn} --yes; then create them again, as far as they are "
+        f"still valid. Or run all of it at once: pidts ddl replace {TASK} "
         f"'DROP ...; ALTER TABLE shop.a ADD x int; CREATE ...' --at {halt.lsn}"
     )
 
@@ -295,9 +295,9 @@ def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: O
     assert "because    [target-refused] Data too long (key id=7)\n" in text
     assert (
         f"  do         {COMPARE_TODO}\n"
-        "             If the row is right: correct what refuses it, then: "
+        "             If the row is right: correct what refuses it, then run: "
         f"pidts ddl retry {TASK} --table shop.b --source s --yes\n"
-        "             If the row is wrong: correct it on the source, stop the task, then: pidts run"
+        "             If the row is wrong: correct it on the source, stop the task, then run: pidts run"
     ) in text
     show_halt(replace(ROWS, key="id=7"), TASK, "s")
     assert "key id=7" in capsys.readouterr().err
@@ -336,7 +336,9 @@ def test_a_row_that_differs_is_shown_with_its_values_by_the_list_only(capsys: Ou
     text = said(capsys)
     assert f"shop.b: halted at bin.000001:777, applied up to Lsn {AT}\n" in text
     assert f"  values     {VALUES[0]}\n             {VALUES[1]}\n" in text
-    assert f"Then: pidts ddl retry {TASK} --table shop.b --yes\n" in text, "nothing has to be corrected on the source"
+    assert f"Then run: pidts ddl retry {TASK} --table shop.b --yes\n" in text, (
+        "nothing has to be corrected on the source"
+    )
     show_ddl_list("t", TASK, [replace(REFUSED_ROWS, halt=halt)], [], [], as_json=True)
     assert json.loads(said(capsys))["halted"][0]["values"] == list(VALUES)
     show_halt(halt, TASK)
@@ -366,36 +368,36 @@ def test_of_many_halts_at_the_end_of_a_run_the_first_are_reported(capsys: Output
     text = capsys.readouterr().err
     assert text.index("[target-refused]") < text.index("[shard-awaits]")
     assert text.count("error [") == 12
-    assert text.endswith(f"and 559 more: pidts ddl list {TASK}\n")
+    assert text.endswith(f"and 559 more; to see them: pidts ddl list {TASK}\n")
 
 
 def test_a_halts_own_words_name_the_tasks_file() -> None:
     todo = "To resolve these rows: pidts locks resolve TASK --table shop.a --all --take source --yes"
     said = advice(replace(CHANGE, todo=todo), "a b.yaml")
     assert said.startswith(
-        "To resolve these rows: pidts locks resolve 'a b.yaml' --table shop.a --all --take source --yes. Then: "
+        "To resolve these rows: pidts locks resolve 'a b.yaml' --table shop.a --all --take source --yes. Then run: "
     )
-    assert said.lower().count("then: ") == 1
+    assert said.lower().count("then run: ") == 1
 
 
 def test_the_advice_to_try_again_is_given_once() -> None:
     halt = replace(CHANGE, todo=f"Resolve them. Then: {RETRY}")
     said = advice(halt, "t", "s")
     assert said.count("pidts ddl retry") == 1
-    assert f". Or instead: pidts ddl skip t --source s --at {AT} --yes, or" in said
+    assert f". Or run instead: pidts ddl skip t --source s --at {AT} --yes, or" in said
 
 
 @pytest.mark.parametrize(
     ("halt", "words"),
     [
-        (CHANGE, "Mend it. Then: pidts ddl retry t --at"),
+        (CHANGE, "Mend it. Then run: pidts ddl retry t --at"),
         (replace(CHANGE, tables=()), "Then run the task again"),
         (
             replace(CHANGE, code="ddl-not-translatable"),
             "If rows then have wrong values, copy the table again: stop the task, then",
         ),
         (replace(CHANGE, code="shard-awaits"), "Mend it. See: pidts ddl list t"),
-        (ROWS, "If the row is right: correct what refuses it, then: pidts ddl retry t --table shop.b"),
+        (ROWS, "If the row is right: correct what refuses it, then run: pidts ddl retry t --table shop.b"),
         (replace(ROWS, tables=()), "pidts run t"),
     ],
 )
@@ -408,7 +410,13 @@ def test_advice_names_the_cure(halt: Halt, words: str) -> None:
     [
         ("target-refused", COMPARE_TODO, 1, 1, 2),
         ("target-refused", constraint_todo('CHECK constraint "odd"', "ALTER TABLE b DROP CONSTRAINT odd"), 1, 1, 1),
-        ("target-shape", "Rename it back, then: pidts ddl retry TASK --table shop.b. Otherwise start it with", 1, 0, 0),
+        (
+            "target-shape",
+            "Rename it back, then run: pidts ddl retry TASK --table shop.b. Otherwise start it with",
+            1,
+            0,
+            0,
+        ),
         ("row-diverged", "Correct it.", 1, 0, 0),
         ("row-missing", "The target differs: copy the table again: pidts run TASK --resync s:b", 0, 1, 0),
         ("transaction-too-large", "Raise max_binlog_cache_size on the target", 1, 0, 0),
@@ -429,7 +437,9 @@ def test_after_a_trigger_has_refused_a_row_the_advice_has_the_command_for_both_c
     """The advice about the missing grant mentions `--resync`, which is no command."""
     for grant in ("", 'GRANT SET ON PARAMETER session_replication_role TO "u"'):
         halt = replace(ROWS, code="target-refused", todo=trigger_todo("PL/pgSQL function f() line 3", grant))
-        assert f". Then: pidts ddl retry {TASK} --table shop.b --yes. If the row is wrong: " in advice(halt, str(TASK))
+        assert f". Then run: pidts ddl retry {TASK} --table shop.b --yes. If the row is wrong: " in advice(
+            halt, str(TASK)
+        )
 
 
 def test_if_a_copy_is_only_the_second_choice_the_table_can_be_tried_again() -> None:
@@ -438,7 +448,8 @@ def test_if_a_copy_is_only_the_second_choice_the_table_can_be_tried_again() -> N
     )
     said = advice(replace(ROWS, code="target-refused", todo=todo), str(TASK))
     assert (
-        f"If you have corrected the target: pidts ddl retry {TASK} --table shop.b --yes. Stop the task before" in said
+        f"If you have corrected the target, run: pidts ddl retry {TASK} --table shop.b --yes. Stop the task before"
+        in said
     )
 
 
@@ -558,7 +569,7 @@ def test_the_command_that_cures_a_halt_has_its_sql() -> None:
     halt = replace(CHANGE, code="ddl-not-translatable", instead=("ALTER TABLE a ADD b INT DEFAULT VALUE", "SELECT 'x'"))
     said = advice(halt, "a b.yaml", "one")
     sql = "'ALTER TABLE a ADD b INT DEFAULT VALUE; SELECT '\"'\"'x'\"'\"''"
-    assert f"First: pidts ddl replace 'a b.yaml' {sql} --source one --at {halt.lsn} --yes" in said
+    assert f"First run: pidts ddl replace 'a b.yaml' {sql} --source one --at {halt.lsn} --yes" in said
     assert Halt.loads(halt.dumps()) == halt
     unknown = advice(replace(halt, instead=(), statement="ALTER TABLE a ADD b INT"), "a b.yaml", "one")
-    assert f"First: pidts ddl replace 'a b.yaml' 'ALTER TABLE a ADD b INT' --source one --at {halt.lsn}." in unknown
+    assert f"First run: pidts ddl replace 'a b.yaml' 'ALTER TABLE a ADD b INT' --source one --at {halt.lsn}." in unknown

@@ -195,8 +195,8 @@ def test_a_preview_says_if_unlocking_does_not_end_the_wait(
     assert run_command(["ddl", "unlock", str(task.path), "--table", "shop.orders"]) == 0
     shown = capsys.readouterr().out
     assert f"unlocking does not end the wait: {stays[0]}\n" in shown
-    assert f"  instead: pidts ddl skip {task.path} --source s1 --at " in shown
-    assert f" --yes; then stop the task, and: pidts run {task.path} --resync s1:shop.t_1\n" in shown
+    assert f"  Run instead: pidts ddl skip {task.path} --source s1 --at " in shown
+    assert f" --yes. Then stop the task, and run: pidts run {task.path} --resync s1:shop.t_1\n" in shown
     assert "the target runs it now" not in shown
     assert task.pidts("ddl", "unlock", "--table", "shop.orders")["stays"] == [*stays]
     assert run_command(["ddl", "skip", str(task.path), "--source", "s1"]) == 0

@@ -291,7 +291,7 @@ def test_a_pause_between_two_attempts_is_visible_while_the_run_lives(recorded: R
     for source in ("s1", "s2"):
         recorded.is_at(source, PlanState(at(9)))
     (config, _) = load_parts(recorded.path)
-    full = Transient("target-full", "the target has no space", todo="Make room, then: pidts status TASK")
+    full = Transient("target-full", "the target has no space", todo="Make room, then run: pidts status TASK")
     with sole_run(config):
         file = PauseFile(config)
         file.store({"s1": Pause(full, time.time() - 125, time.time() + 25)})
@@ -301,7 +301,7 @@ def test_a_pause_between_two_attempts_is_visible_while_the_run_lives(recorded: R
         assert paused[0]["next_attempt"] == pytest.approx(time.time() + 25, abs=20)
         text = recorded.text()
         assert "  paused     since " in text
-        advice = f"Make room, then: pidts status {recorded.path}"
+        advice = f"Make room, then run: pidts status {recorded.path}"
         assert f"(2 min ago): [target-full] the target has no space. {advice}\n" in text
         assert "             the next attempt begins at " in text
         assert f"t: it is running (process {os.getpid()}), but is paused after an error, see above; " in text

@@ -122,7 +122,7 @@ def test_halted_tables_are_named_in_both() -> None:
         console.print(view.live_picture(progress))
     text = " ".join(shown.get().split())
     assert "halted shop.a: [target-refused] [too] long (at " in text
-    assert "Then: pidts ddl retry TASK --table shop.a --yes" in text
+    assert "Then run: pidts ddl retry TASK --table shop.a --yes" in text
     assert progress.to_json()["halted"] == [halt.to_json()]
 
 
@@ -468,7 +468,7 @@ def test_a_table_of_which_no_row_was_compared_is_not_called_equal(capsys: pytest
 
 
 def test_rows_of_a_task_that_does_not_run_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    why = "there are changes that are not applied, and no run of the task is seen"
+    why = "there are changes that are not applied, and PiDTS sees no run of the task"
     table = TableReport(TableName("a", "t"), rows=5, waiting=2, waits=(why,))
     assert show_report("t", Report((table,), ()), as_json=False) == 5
     said = capsys.readouterr().out
@@ -478,7 +478,7 @@ def test_rows_of_a_task_that_does_not_run_wait(capsys: pytest.CaptureFixture[str
 
 
 def test_a_cause_for_which_several_tables_wait_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    why = "there are changes that are not applied, and no run of the task is seen"
+    why = "there are changes that are not applied, and PiDTS sees no run of the task"
     counts = {"t": 2, "u": 1, "v": 0}
     tables = [TableReport(TableName("a", name), rows=5, waiting=count, waits=(why,)) for name, count in counts.items()]
     assert show_report("x", Report(tuple(tables), ()), as_json=False) == 5

@@ -17,7 +17,7 @@ from pidts.task.checks.preview import FirstRunAction, TablePreview
 from pidts.task.config.task_file import TaskConfig
 
 _VALUES = 2
-"""How many extracted values are shown for one column."""
+"""The most extracted values that are shown for one column."""
 _STYLES = {
     FirstRunAction.CREATE: "green",
     FirstRunAction.USE: "cyan",
@@ -65,7 +65,7 @@ def show_plan(
     total = f"{config.name}: {count}, about {rows:,} rows in {size / 1e6:,.1f} MB"
     console.print(Text(total + (f"; {refused} refused" if refused else "")))
     if not with_sql and any(table.statements for table in tables):
-        console.print(Text(f"the SQL that makes them: pidts plan {config.shell_path} --sql", "dim"))
+        console.print(Text(f"to see the SQL that makes them: pidts plan {config.shell_path} --sql", "dim"))
     for note in notes:
         console.print(Text(f"note: {note}", "yellow"))
     for source in (source for source, of_source in found.items() if not of_source):

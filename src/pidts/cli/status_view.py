@@ -311,7 +311,7 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         copy = f"pidts run {shlex.quote(str(task))} --resync {again}"
         print(
             "             if the table still exists on the source, give the account SELECT (pidts grants prints it), "
-            f"then: {copy}"
+            f"then run: {copy}"
         )
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:

@@ -193,7 +193,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                     f"applied after this schema change: {why}",
                     where=replace(due.where, table=str(name)),
                     todo=f"To resolve these rows: pidts locks resolve TASK --table {quote(str(name))} --all --take "
-                    f"source --yes. Then: {RETRY}",
+                    f"source --yes. Then run: {RETRY}",
                 )
             carry(session, context.task, due.source, name, after, context.epoch)
 

@@ -107,7 +107,8 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
     task, lsn = next(iter(tasks.items()))
     what = f"task {task} still needs the log after {lsn}, so the log cannot be removed up to {before}"
     todo = (
-        "Leave out --before: then only unneeded log is removed. If the task no longer exists: pidts relay forget TASK"
+        "Leave out --before: then only unneeded log is removed. If the task no longer exists, run: pidts relay forget "
+        "TASK"
     )
     return Halted("relay-still-needed", what, where=Where(source=folder.source_id, file=str(folder.path)), todo=todo)
 

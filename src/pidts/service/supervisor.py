@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.25
 _ROTATE_SECONDS: Final = 60.0
 _LONGEST_STOP: Final = 30.0
-"""How long the removal of a running task waits. A long batch part by part may need 20 seconds to stop."""
+"""The longest wait of the removal of a running task. A long batch part by part may need 20 seconds to stop."""
 _LONGEST_NAME: Final = 200
 """The longest name of a task in bytes. Folders are named after tasks, and a folder's name may have 255 bytes."""
 
@@ -266,7 +266,7 @@ class Supervisor:
         with self._changing(name) as task:
             if task.is_alive or task.wanted.wish == "running":
                 raise WrongTaskState(
-                    "task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {shlex.quote(name)}"
+                    "task-runs", f"the task {name} is not stopped", todo=f"First run: pidts stop {shlex.quote(name)}"
                 )
             self._state.remove(task.folder)
             del self._tasks[name]

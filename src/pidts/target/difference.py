@@ -192,7 +192,10 @@ def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Co
 
 def refuse_rounded(column: str, digits: int, table: Table, instead: tuple[str, ...] = ()) -> Halted:
     """Returns the halt of an ALTER after which a column has fewer digits after the point than some of its numbers."""
-    what = "gets fewer digits after the point, and MySQL and MariaDB do not always round rows that have more digits"
+    what = (
+        "gets fewer digits after the point. MySQL and MariaDB may then change only the definition, and leave existing "
+        "rows with more digits"
+    )
     first = f"Round the column's values on the source: UPDATE ... SET ... = ROUND(..., {digits}). "
     return _copied_again(column, what, table, instead, first)
 
@@ -235,7 +238,7 @@ def refuse_unfillable(
     if issubclass(kind, ValuesGenerated):
         todo = (
             "Give the target's generated column an expression that computes the source's values: with `pidts ddl "
-            f"replace`, or on the target by hand, and then: {SKIP}"
+            f"replace`, or on the target by hand, and then run: {SKIP}"
         )
     return kind(
         "ddl-not-translatable",

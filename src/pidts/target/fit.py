@@ -10,14 +10,14 @@ from pidts.model.advice import RESYNC
 _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 GONE_TODO = (
-    "If the table was renamed on the target, rename it back, then: pidts ddl retry TASK --source SOURCE --table TABLE "
-    "--yes. Otherwise stop the task, and start it with --resync TABLE (the table's name on the source): the task "
+    "If the table was renamed on the target, rename it back, then run: pidts ddl retry TASK --source SOURCE --table "
+    "TABLE --yes. Otherwise stop the task, and start it with --resync TABLE (the table's name on the source): the task "
     "creates the table again and copies its rows"
 )
 """The advice to the operator if a table is no longer on the target."""
 CHANGED_TODO = (
-    "Give the target's table the columns that the source has, then: pidts ddl retry TASK --source SOURCE --table TABLE "
-    "--yes"
+    "Give the target's table the columns that the source has, then run: pidts ddl retry TASK --source SOURCE --table "
+    "TABLE --yes"
 )
 """The advice to the operator if the target's table lacks a column that PiDTS names."""
 
@@ -52,6 +52,6 @@ def unfit(name: TableName, problems: Sequence[str]) -> Halted:
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
-        todo="Give the target's table the structure of the source's, then: pidts ddl retry TASK --source SOURCE "
+        todo="Give the target's table the structure of the source's, then run: pidts ddl retry TASK --source SOURCE "
         f"--table TABLE --yes. Or drop it, stop the task, and copy it again: {RESYNC}",
     )

@@ -41,7 +41,7 @@ def test_a_row_that_differs_halts_its_table_and_both_rows_are_shown(
         for command in (["ddl", "list"], ["status"]):
             shown = task.command(*command, path).stdout.decode()
             assert f"  values     {halt['values'][0]}\n             {halt['values'][1]}\n" in shown
-            assert f"             Then: pidts ddl retry {path} --table {name} --yes\n" in shown
+            assert f"             Then run: pidts ddl retry {path} --table {name} --yes\n" in shown
             (line,) = [one for one in shown.splitlines() if f"{name}: halted at " in one]
             assert line.split("halted at ")[1].startswith(halt["position"])
             assert ":" in halt["position"]

@@ -174,4 +174,4 @@ def test_the_advice_about_a_new_expression_does_not_make_the_targets_column_plai
     shown = caught.value.for_operator()
     assert (shown.code, shown.instead) == ("ddl-not-translatable", ())
     assert "expression that computes the source's values" in shown.todo
-    assert "by hand, and then: pidts ddl skip TASK --source SOURCE --at LSN --yes" in shown.todo
+    assert "by hand, and then run: pidts ddl skip TASK --source SOURCE --at LSN --yes" in shown.todo

@@ -188,7 +188,7 @@ def _switch(
         last = text
 
     def run_once() -> None:
-        say("no run of the task is seen: this command runs the task until the target has all changes")
+        say("PiDTS sees no run of the task: this command runs the task until the target has all changes")
         run_task(parts, until_synced=True, stop=stop, on_progress=lambda _: None)
 
     def compare(stop: threading.Event, state: str) -> Report:
@@ -246,7 +246,7 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     print("    READ_ONLY ADMIN (MariaDB) ON *.* TO it. If you cannot, SET GLOBAL read_only = OFF")
     print("  on the old server: drop its triggers, and SET GLOBAL event_scheduler = OFF")
     quoted = shlex.quote(str(path))
-    print(f"Then: pidts check {quoted}, and pidts run {quoted}")
+    print(f"Then run: pidts check {quoted}, and pidts run {quoted}")
     return 0
 
 
@@ -277,7 +277,7 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
             if found.irreversible:
                 print(f"There is no way back by --reverse: {found.irreversible}")
             else:
-                print(f"The way back, while the source stays read-only: pidts cutover {quoted} --reverse")
+                print(f"To go back, while the source stays read-only: pidts cutover {quoted} --reverse")
         return
     print(f"Nothing was changed. To do these steps: pidts cutover {quoted} --yes")
 

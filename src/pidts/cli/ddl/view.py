@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _HALTS = 12
-"""How many halts are shown at the end of a run."""
+"""The most halts that are shown at the end of a run."""
 _OLD_SECONDS = 24 * 3600
 """A finished ddl command is listed for this many seconds after its end."""
 _WITH_SERVICE = "(with a service: `pidts start`, not `pidts run`)"
@@ -79,24 +79,24 @@ def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
 def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
     at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
     tables = shlex.quote(_of_source(halt.tables, source))
-    resync = f"stop the task, then: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
+    resync = f"stop the task, then run: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
     if is_waiting_for_shards(halt):
         return [f"See: pidts ddl list {quoted}"]
     if halt.statement and halt.code in _NEEDS_COPY:
-        first = f"First: pidts ddl replace {quoted} {_prefilled(halt, at)}"
+        first = f"First run: pidts ddl replace {quoted} {_prefilled(halt, at)}"
         return [first, f"If rows then have wrong values, copy the table again: {resync}"]
     if halt.statement and halt.code in _DEPENDED_ON:
-        again = f"Then: pidts ddl retry {quoted} {at} --yes; then create them again, as far as they are still valid"
+        again = f"Then run: pidts ddl retry {quoted} {at} --yes; then create them again, as far as they are still valid"
         whole = _prefilled(halt, at, before="DROP ...; ", after="; CREATE ...", confirmed=False)
-        steps = [again, f"Or all of it at once: pidts ddl replace {quoted} {whole}"]
+        steps = [again, f"Or run all of it at once: pidts ddl replace {quoted} {whole}"]
         return steps if halt.tables else [*steps, "Then run the task again"]
     if halt.statement and halt.code in _MOVES_ROWS:
         return []  # its own advice has all commands
     if halt.statement:
         words = "" if halt.instead else ", with a statement in the target's SQL and with the target's names"
-        retry = "Or" if _RETRIES.search(halt.todo) else f"Then: pidts ddl retry {quoted} {at} --yes; or"
+        retry = "Or" if _RETRIES.search(halt.todo) else f"Then run: pidts ddl retry {quoted} {at} --yes; or"
         commands = (
-            f"{retry} instead: pidts ddl skip {quoted} {at} --yes, "
+            f"{retry} run instead: pidts ddl skip {quoted} {at} --yes, "
             f"or{words}: pidts ddl replace {quoted} {_prefilled(halt, at)}"
         )
         return [commands] if halt.tables else [commands, "Then run the task again"]
@@ -116,10 +116,10 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
         return []
     names_cause = halt.code in _TARGET_REFUSES and halt.todo != COMPARE_TODO
     if _COPIES_AGAIN.search(halt.todo):
-        return [f"If you have corrected the target: {again}"] if names_cause else []
+        return [f"If you have corrected the target, run: {again}"] if names_cause else []
     if halt.code in _TARGET_DIFFERS or (names_cause and halt.code != _REFUSED):
-        return [f"Then: {again}"]
-    right = f"Then: {again}" if names_cause else f"If the row is right: correct what refuses it, then: {again}"
+        return [f"Then run: {again}"]
+    right = f"Then run: {again}" if names_cause else f"If the row is right: correct what refuses it, then run: {again}"
     return [right, f"If the row is wrong: correct it on the source, {resync}"]
 
 
@@ -144,7 +144,10 @@ def show_halts(halts: Iterable[tuple[str, Halt]], task: Path) -> None:
     for source, halt in in_order[:_HALTS]:
         show_halt(halt, task, source)
     if len(in_order) > _HALTS:
-        print(f"and {len(in_order) - _HALTS:,} more: pidts ddl list {shlex.quote(str(task))}", file=sys.stderr)
+        print(
+            f"and {len(in_order) - _HALTS:,} more; to see them: pidts ddl list {shlex.quote(str(task))}",
+            file=sys.stderr,
+        )
 
 
 def show_halt(halt: Halt, task: Path, source: str = "") -> None:
@@ -252,7 +255,7 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
         says.append(f"  unlocking does not end the wait: {'; '.join(stays)}")
         skip = with_place(SKIP, at.source, str(at.lsn))
         again = with_tables(RESYNC, at.source, at.tables)
-        says.append(for_this_task(f"  instead: {skip}; then stop the task, and: {again}"))
+        says.append(for_this_task(f"  Run instead: {skip}. Then stop the task, and run: {again}"))
         return says
     says.append(f"  {_effect(kind, lock)}{':' if statements else ''}")
     says += [f"    {sql}" for sql in statements]
@@ -340,7 +343,9 @@ def _effect_on_shards(at: BlockedChange, kind: CommandKind, lock: OpenLock) -> l
             f"rows of these shards do not fit, so the shards halt until they make the change themselves: {unfit}"
         )
         lines.append(
-            for_this_task(f"so make the change on these shards first; if a table halts, stop the task, then: {RESYNC}")
+            for_this_task(
+                f"so make the change on these shards first; if a table halts, stop the task, then run: {RESYNC}"
+            )
         )
     return lines
 

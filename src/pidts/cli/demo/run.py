@@ -149,7 +149,7 @@ def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = 
         else:
             say(f"target: a PostgreSQL at {target.host}:{target.port}, user {target.user}, database postgres")
         say(f"passwords: {folder}/*.password")
-        say(f"a task between them: pidts run {config.shell_path}")
+        say(f"to run a task between them: pidts run {config.shell_path}")
         if target is not None:
             ports = f"SOURCE_PORT={source.port} TARGET_PORT={target.port}"
             say(f"for a task of your own, in another terminal: export DEMO={shlex.quote(str(folder))} {ports}")

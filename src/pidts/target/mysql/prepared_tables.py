@@ -87,8 +87,8 @@ def would_lose(name: TableName, own: Sequence[str]) -> Halted:
         f"the target's table has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in "
         "a row, so the row would be deleted and inserted, and lose its values there",
         where=Where(table=str(name)),
-        todo="If nothing needs these values, drop the column on the target, then: pidts ddl retry TASK --source SOURCE "
-        "--table TABLE --yes. Otherwise exclude the table in block-allow-list",
+        todo="If nothing needs these values, drop the column on the target, then run: pidts ddl retry TASK --source "
+        "SOURCE --table TABLE --yes. Otherwise exclude the table in block-allow-list",
     )
 
 

@@ -51,6 +51,6 @@ def fires(name: TableName, grant: str) -> Halted:
         "a trigger of the target's table, or a foreign key with CASCADE, SET NULL or SET DEFAULT that now refers to "
         "it, would change rows when the task writes to the table",
         where=Where(table=str(name)),
-        todo=f"{f'Let the task switch them off: {grant}; or {drop}' if grant else drop.capitalize()}. Then: pidts ddl "
-        "retry TASK --source SOURCE --table TABLE --yes",
+        todo=f"{f'Let the task switch them off: {grant}; or {drop}' if grant else drop.capitalize()}. Then run: pidts "
+        "ddl retry TASK --source SOURCE --table TABLE --yes",
     )

@@ -16,7 +16,7 @@ from pidts.task.draft.inspect import FirstLook, SeenTable
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _SHOWN = 40
-"""How many tables of a schema are named. The others are only counted."""
+"""The most tables of a schema that are named. The others are only counted."""
 _TOLD = ("version", "binlog_format", "binlog_row_image", "binlog_expiry", "gtid")
 _WIDTH = 110
 
@@ -76,8 +76,8 @@ class Draft:
         )
 
     def _head(self, quoted: str) -> Iterator[str]:
-        yield f"# {self.look.server} -> {self.target.type}. Read it through, then: pidts check {quoted}"
-        yield f"# The SQL that grants its accounts what they need: pidts grants {quoted}"
+        yield f"# {self.look.server} -> {self.target.type}. Read it through, then run: pidts check {quoted}"
+        yield f"# To see the SQL that grants its accounts what they need: pidts grants {quoted}"
         names = list(dict.fromkeys(filter(None, (self.source.variable, self.target.variable))))
         if names:
             yield f"# It contains no passwords. Before each command: export {' '.join(f'{name}=...' for name in names)}"

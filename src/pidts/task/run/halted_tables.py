@@ -57,7 +57,7 @@ _BESIDE_OTHERS = (
     "make. After `pidts ddl unlock` it continues at once. If a change of the other shards was run without this shard "
     "(unlock), make it on this shard, too. Then stop the task, and read the shard's rows again: pidts run TASK "
     "--resync TABLE. Or add what is missing to the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), "
-    "then: pidts ddl retry TASK --source SOURCE --table TABLE --yes. If the target has lost the whole table, stop "
+    "then run: pidts ddl retry TASK --source SOURCE --table TABLE --yes. If the target has lost the whole table, stop "
     "the task and run it with --resync of all shards that have rows there. The task creates the table again and "
     "copies their rows"
 )

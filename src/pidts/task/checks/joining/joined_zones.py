@@ -32,7 +32,7 @@ def demand_joined(directions: Mapping[Direction, TaskConfig]) -> None:
                     f"{direction.target}",
                     where=Where(file=str(config.path)),
                     todo=f"Let zone {direction.target} join: write `joins: ZONE` for it, as docs/operate/zones.md says "
-                    f"under 'A zone that joins'. If it has joined: pidts zones hand-over FILE {direction.target}",
+                    f"under 'A zone that joins'. If it has joined, run: pidts zones hand-over FILE {direction.target}",
                 )
 
 
