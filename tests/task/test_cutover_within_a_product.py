@@ -125,7 +125,9 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
             f"partitions of {database}.parted are made",
             f"partitions of {database}.refused are made",
         )
-        said = "no run of the task is seen; after this step, no run of the task can begin, unless you undo the cutover"
+        said = (
+            "PiDTS sees no run of the task; after this step, no run of the task can begin, unless you undo the cutover"
+        )
         assert shown["stop"].about == said
         assert shown["verify"].about == "left out (--no-verify): the source and the target are not compared"
         (left,) = look.left

@@ -672,15 +672,15 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         begin = time.monotonic()
         found = [catch_up.await_target(name, place) for name in tables * 5]
         assert 1.5 < time.monotonic() - begin < 9
-        assert all(one is not None and one.is_stopped and "no run of the task is seen" in one.waits for one in found)
+        assert all(one is not None and one.is_stopped and "PiDTS sees no run of the task" in one.waits for one in found)
         assert said[0] == (
-            f"the target does not have all changes of {tables[0]} yet, and no run of the task is seen"
+            f"the target does not have all changes of {tables[0]} yet, and PiDTS sees no run of the task"
         ), "an LSN says nothing to most users"
         assert not any("does not move" in one for one in said)
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
             assert catch_up.await_target(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"
-        assert said[-1] == "the target does not move, although a run of the task is seen"
+        assert said[-1] == "the target does not move, although PiDTS sees a run of the task"
 
 
 def test_a_wait_asks_about_a_run_once_a_second(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
@@ -727,7 +727,9 @@ def test_a_task_that_does_not_run_is_waited_for_once(pair_of: MakePair, mariadb:
     report = compare_task(pair.config)
     assert time.monotonic() - begin < 12, "one wait of three seconds, not one for each table"
     assert [one.waiting for one in report.tables] == [1] * 4
-    why = "there are changes that are not applied, and no run of the task is seen. Start the task, and compare again: "
+    why = (
+        "there are changes that are not applied, and PiDTS sees no run of the task. Start the task, and compare again: "
+    )
     assert {one.waits for one in report.tables} == {(why + pair.config.run_command(),)}
 
 
@@ -746,7 +748,7 @@ def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Ser
         assert stopped is not None
         assert stopped.is_stopped
         assert stopped.waits.startswith(
-            "the copy is not finished, and no run of the task is seen. Start the task, and compare"
+            "the copy is not finished, and PiDTS sees no run of the task. Start the task, and compare"
         )
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, name, "one")

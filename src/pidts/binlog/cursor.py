@@ -50,7 +50,7 @@ class Cursor:
         """Returns a short text in UTF-8: length, bytes, and a zero byte."""
         raw = self.take(self.packed())
         if self.take(1) != b"\0":
-            raise DecodeError("bad-name", f"{self.what} has a name without its end")
+            raise DecodeError("bad-name", f"{self.what} has a name that does not end with a zero byte")
         return text(raw, self.what)
 
 

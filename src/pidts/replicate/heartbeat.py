@@ -22,7 +22,7 @@ from pidts.source.structures import quoted, quoted_table
 
 HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
-"""How long a heartbeat waits for a lock. The server would wait even after the client has gone."""
+"""The longest wait of a heartbeat for a lock. The server would wait even after the client has gone."""
 _AGAIN_SECONDS: Final = 60.0
 """If the source has refused a heartbeat, the next one is tried after this many seconds."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
@@ -77,7 +77,7 @@ class Heartbeat:
         except PidtsError as error:
             self._is_there, self._not_before = False, monotonic() + _AGAIN_SECONDS
             if error.what != self._refused:
-                self._log.warning("the source takes no heartbeat", code=error.code, what=error.what, todo=error.todo)
+                self._log.warning("the source refuses the heartbeat", code=error.code, what=error.what, todo=error.todo)
             self._refused = error.what
             return False
         self._refused = ""

@@ -150,7 +150,7 @@ def test_owners_are_said_once_and_are_zones_of_the_file(write: Write) -> None:
         ("feeds: ring", "feeds: circle", "bad-value", "circle"),
         ("feeds: ring", "feeds: {a: [b]}", "zone-unreached", "zone a do not reach zone c"),
         ("feeds: ring", "feed: ring", "unknown-key", "feed"),
-        ("name: shop", "name: shop\nmysql-instances: []", "not-supported", "pidts.zones names the servers"),
+        ("name: shop", "name: shop\nmysql-instances: []", "not-supported", "pidts.zones already names the servers"),
         ("  relay", "  zone: a\n  relay", "not-supported", "zone"),
         ("port: 3307", "prot: 3307", "unknown-key", "prot"),
     ],

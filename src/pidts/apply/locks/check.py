@@ -353,8 +353,8 @@ def _demand_own(parts: Sequence[ChangeBatch], settings: ComparisonSettings) -> N
         lsn = Lsn.from_bytes(parts[0].rows.column("lsn")[0].as_py())
         raise Halted(
             "foreign-write",
-            f"zone {settings.writer} has written rows of a table that it does not own alone, and rows without a key "
-            "cannot be set aside",
+            f"zone {settings.writer} has written to this table, and is not its only owner. The table has no key, so "
+            "these changes cannot be set aside",
             where=Where(table=str(table.name), position=str(lsn)),
             todo="Look at what was written there. Give the table a primary key in all zones, or give it one owner "
             "(pidts.owners) and let only programs of that zone write to it",

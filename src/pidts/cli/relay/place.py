@@ -47,7 +47,7 @@ def find_relays(path: Path) -> list[RelayPlace]:
         return [RelayPlace(path.parent, path.name)]
     found = [RelayPlace(path, source_id) for source_id in source_ids(path)]
     if not found:
-        todo = "Name a task file, or a directory that a task's `pidts.relay` names"
+        todo = "Give a task file, or the directory in a task file's `pidts.relay`"
         raise ConfigError("no-relay", "there is no relay in this directory", where=Where(file=str(path)), todo=todo)
     return found
 

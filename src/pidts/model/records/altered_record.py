@@ -14,8 +14,9 @@ from pidts.model.errors import Halted, Where
 _RESTORE = "Restore the old values of the row, for example from a backup of pidts_meta"
 _LOST = f"{_RESTORE}. If the values are lost"
 _TODO = {
-    "halt": "Delete the row. It only informs: a run writes it again if the table still halts",
-    "ddl_order": "Delete the row, and give the ddl command again: pidts ddl list TASK",
+    "halt": "Delete the row: it is for information only. A run writes the row again if the table still halts",
+    "ddl_order": "Delete the row, and give the ddl command again. To see the statement that waits, run: pidts ddl list "
+    "TASK",
     "note": f"{_LOST}, see that the task file still has the same routes, column-mappings and zones, delete this row "
     "alone, and start the task: it writes the row again. Do not delete a row whose table_name is 'both have rows': "
     "write {} into its column told",
@@ -33,7 +34,7 @@ _OTHERWISE = (
 )
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-"""What parsing raises for a text that PiDTS has not written."""
+"""The errors that parsing may raise for a text that PiDTS has not written."""
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class ExpressionRule:
             expected = [part.lower() for part in (self.schema, self.table)][2 - len(column.qualifier) :]
             if [part.lower() for part in column.qualifier] != expected:
                 name = ".".join((*column.qualifier, column.name))
-                raise self.refusal("bad-expression", f"the expression {text!r} names {name}, which is another table's")
+                raise self.refusal("bad-expression", f"the expression {text!r} names {name}, a column of another table")
 
     def concerns(self, name: TableName) -> bool:
         """Whether the rule concerns this table; case does not matter, as in DM."""

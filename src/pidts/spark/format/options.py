@@ -130,7 +130,7 @@ def _paths(text: str) -> tuple[Path, ...]:
 def _one_table(text: str) -> TableName:
     schema, dot, name = text.strip().partition(".")
     if not dot or re.search(r"[,*?~\[]", text):
-        todo = "Give `tables` as schema.table; for several tables, one data frame each, or leave `typed` out"
+        todo = "Give `tables` as schema.table. For several tables, make a data frame for each, or leave out `typed`"
         raise ConfigError("bad-option", f"typed needs one table, but tables is {text!r}", todo=todo)
     return TableName(schema, name)
 

@@ -118,7 +118,8 @@ def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryvi
 
 def _demand_name(asked: bytes) -> None:
     if asked != b"\xfb" + FILE.encode():
-        raise pymysql.err.OperationalError(_OUT_OF_SYNC, "the server did not ask for the text that it was offered")
+        what = "the server's answer to LOAD DATA LOCAL INFILE does not ask for the file that the statement names"
+        raise pymysql.err.OperationalError(_OUT_OF_SYNC, what)
 
 
 class RawRows:

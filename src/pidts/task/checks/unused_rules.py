@@ -46,7 +46,9 @@ class UnusedRule:
         """
         in_schemas = [name for name in present if self._fits(self.schema, name.schema)]
         if left_out := [name for name in in_schemas if self.covers(name)]:
-            return f"block-allow-list leaves out {listed(sorted(left_out))}: take it into the list, or remove the rule"
+            return (
+                f"block-allow-list leaves out {listed(sorted(left_out))}: allow these tables there, or remove the rule"
+            )
         if in_schemas:
             tables = {name.name: str(name) for name in sorted(in_schemas, reverse=True)}
             meant = [tables[name] for name in similar(self.table, tables)]

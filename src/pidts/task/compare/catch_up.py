@@ -34,12 +34,12 @@ _PATIENCE = 20.0
 _IMPATIENCE = 1.0
 """The limit in seconds for later waits, after one wait has ended at the limit `_PATIENCE`."""
 UNSEEN_SECONDS = 3.0
-"""If no run of the task is seen for this number of seconds, a comparison no longer waits for tables. A shorter time
+"""If PiDTS sees no run of the task for this number of seconds, a comparison no longer waits for tables. A shorter time
 would not do: a run that restarts is not seen for a moment.
 """
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _ASK_SECONDS = 1.0
-"""How often a wait asks the target whether a run of the task is seen."""
+"""The interval at which a wait asks the target whether the task runs."""
 _MOST_OF_STATEMENT = 120
 
 
@@ -160,10 +160,10 @@ class TaskCatchUp:
     def _awaited(self, table: TableName) -> str:
         if self._sees_run():
             return f"waiting until the target has all changes of {self._prefix}{table} that the source has now"
-        return f"the target does not have all changes of {self._prefix}{table} yet, and no run of the task is seen"
+        return f"the target does not have all changes of {self._prefix}{table} yet, and PiDTS sees no run of the task"
 
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a copy does not continue: its table is halted, or else no run of the task is seen.
+        """Returns the reason why a copy does not continue: its table is halted, or else PiDTS sees no run of the task.
 
         The reason is empty if the table is not halted and a run is seen: it may still copy.
         """
@@ -172,14 +172,14 @@ class TaskCatchUp:
             return NotCaughtUp(f"{why}; see: pidts ddl list {self._config.shell_path}")
         if self._sees(self._config, self._target):
             return NotCaughtUp()
-        return self._no_run("the copy is not finished, and no run of the task is seen")
+        return self._no_run("the copy is not finished, and PiDTS sees no run of the task")
 
     def _stays(self) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
         if self._sees(self._config, self._target):
-            self._say("the target does not move, although a run of the task is seen")
+            self._say("the target does not move, although PiDTS sees a run of the task")
             return NotCaughtUp()
-        return self._no_run("there are changes that are not applied, and no run of the task is seen")
+        return self._no_run("there are changes that are not applied, and PiDTS sees no run of the task")
 
     def _no_run(self, why: str) -> NotCaughtUp:
         """Returns the reason and the next step. The text names no table, so it is shown only once for all tables."""
@@ -214,8 +214,8 @@ class TaskCatchUp:
         """Returns the time since which the table's Lsns in all checkpoints are the same.
 
         If a checkpoint or a table's Lsn moves, the task runs, and the next waits may be long again. Only Lsns of the
-        same table are compared: two tables may have different Lsns although nothing moves. Otherwise, ten tables that
-        wait for ever would take ten long waits.
+        same table are compared, since two tables may have different Lsns although nothing moves. If their Lsns were
+        compared, ten tables that wait for ever would take ten long waits.
         """
         lsns, places = tuple(state.lsn for state in states), tuple(state.at(table) for state in states)
         before, since = self._seen.get(table, (places, time.monotonic()))

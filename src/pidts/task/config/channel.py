@@ -16,17 +16,20 @@ if TYPE_CHECKING:
 def demand_channel(task: Section, instances: Sequence[Section], config: TaskConfig) -> None:
     """Records a mistake for each key that a channel cannot have."""
     reasons = {
-        "task-mode": (config.mode != "incremental", "a channel has changes and no rows, so there is nothing to copy"),
+        "task-mode": (
+            config.mode != "incremental",
+            "a channel carries only the changes in the log, so existing rows are not copied",
+        ),
         "shard-mode": (bool(config.shard_mode), "records of several tables are not merged"),
-        "routes": (bool(config.rules.routes.rules), "a record has the names that the source has"),
-        "column-mappings": (bool(config.rules.mappings), "a record has the values that the source has"),
+        "routes": (bool(config.rules.routes.rules), "a record must have the names that the source has"),
+        "column-mappings": (bool(config.rules.mappings), "a record must have the values that the source has"),
     }
     for key, (is_asked, why) in reasons.items():
         if is_asked:
             todo = "Write task-mode: incremental." if key == "task-mode" else "Remove it."
             mistake(task.error(key, "not-supported", f"{why} (the target is a datacenter)", todo))
     if len(instances) > 1:
-        what = "a channel has one source, since the numbers of its records follow one log"
+        what = "a channel must have one source, since the numbers of its records follow one log"
         mistake(task.error("mysql-instances", "not-supported", what, "Write a task file for each source."))
     ours = {
         "version-column": (bool(config.version_column), "no row of a datacenter is overwritten by a later event"),

@@ -53,7 +53,9 @@ def read_syncing(task: Section, instance: Section, instances: Sequence[Section])
         queue = section.integer("queue-size", queue, maximum=QUEUE * _MOST) or QUEUE
         for key in ("compact", "multiple-rows"):
             if not section.flag(key, default=True):
-                section.note(key, "no effect: changes of a row are always compacted, and rows written many at a time")
+                section.note(
+                    key, "no effect: changes of a row are always compacted, and many rows are always written at once"
+                )
         _note_interval(section)
         safe_mode = section.flag("safe-mode", default=safe_mode)
         safe_start = _safe_start(section, safe_start, safe_mode=safe_mode)

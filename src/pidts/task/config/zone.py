@@ -153,12 +153,12 @@ def demand_one_writer(config: TaskConfig, command: str) -> None:
 def demand_one_zone(task: Section, instances: Sequence[Section], config: TaskConfig) -> None:
     """Records a mistake for each key that a task between zones cannot have yet."""
     if len(instances) > 1:
-        what = "a task between zones has one source"
+        what = "a task between zones must have one source"
         mistake(task.error("mysql-instances", "not-supported", what, "Write a task file for each source."))
     reasons = {
         "shard-mode": (bool(config.shard_mode), "merged tables cannot be carried back"),
-        "routes": (bool(config.rules.routes.rules), "a table has the same name in all zones"),
-        "column-mappings": (bool(config.rules.mappings), "a row has the same values in all zones"),
+        "routes": (bool(config.rules.routes.rules), "a table must have the same name in all zones"),
+        "column-mappings": (bool(config.rules.mappings), "a row must have the same values in all zones"),
     }
     for key, (is_asked, why) in reasons.items():
         if is_asked:

@@ -207,7 +207,7 @@ def as_task(root: Item, document: Document, name: str) -> Item:
     task = Section(root, document)
     for key in NOT_HERE:
         if task.has(key):
-            what = "pidts.zones names the servers of all directions"
+            what = "pidts.zones already names the servers of all zones"
             raise task.error(key, "not-supported", what, "Remove it.")
     for key in ("zone", "target-zone", "forward"):
         if task.section("pidts").has(key):

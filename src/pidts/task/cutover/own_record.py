@@ -76,8 +76,8 @@ class OwnRecord:
         task = self._config.name
         what = f"another command has taken over or undone the cutover of task {task}, so this command ends here"
         todo = (
-            "Do not switch the application now. If this shows no cutover, and a source is still read-only, make the "
-            f"source writable: pidts status {self._config.shell_path}"
+            f"Do not switch the application now. Run: pidts status {self._config.shell_path}. If it shows no cutover, "
+            "and a source is still read-only, make the source writable"
         )
         return Fenced("cutover-taken", what, todo=todo)
 

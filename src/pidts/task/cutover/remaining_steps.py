@@ -135,7 +135,7 @@ class RemainingSteps:
         about = (
             "this command ends the run of the task"
             if any(is_running(part, self._target) for part in self._parts)
-            else "no run of the task is seen"
+            else "PiDTS sees no run of the task"
         )
         later = "after this step, no run of the task can begin, unless you undo the cutover"
         return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; {later}")

@@ -165,9 +165,9 @@ def _misfit_of_barred(bar: str) -> str:
     if not bar:
         return ""
     return (
-        f"its own transactions may write old changes over newer rows: {bar}. Build it anew; or, if clients "
-        "write only to it, and nobody has written to the last source meanwhile: pidts failover TASK --to HOST:PORT "
-        "--force"
+        f"its own transactions may write old changes over newer rows: {bar}. Build this server anew. Or, if "
+        "clients now write only to it, and no client wrote to the former source after the first client wrote to this "
+        "server, run: pidts failover TASK --to HOST:PORT --force"
     )
 
 

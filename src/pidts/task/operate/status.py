@@ -290,7 +290,7 @@ def _without_run(config: TaskConfig, lack: ReceiveProblem | None) -> ReceiveProb
     """Returns why the log is not received while no run is seen. A silent replicator has then ended with its run."""
     if lack is None or lack.error.code != REPLICATOR_SILENT:
         return lack
-    what = "no run of the task is seen, so the source's log is not received"
+    what = "PiDTS sees no run of the task, so the source's log is not received"
     where = Where(source=config.source.source_id)
     return replace(
         lack, error=PidtsError(NOT_RUNNING, what, where=where, todo=f"Start the task: {config.run_command()}")

@@ -38,9 +38,7 @@ def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint 
     if isinstance(point, datetime) and point > datetime.now(UTC):
         raise ConfigError("rewind-place", f"--rewind-to: {shown(point)} is in the future", todo=f"Write {_FORMS}")
     if isinstance(point, Lsn) and not is_named and len(source_ids) > 1:
-        todo = (
-            f"Name the source: --rewind-to {min(source_ids)}:{point}. Or write a time, which is meant for all sources"
-        )
+        todo = f"Name the source: --rewind-to {min(source_ids)}:{point}. Or give a time: it applies to all sources"
         raise ConfigError(
             "rewind-place", "an Lsn is a place in the log of one source, and the task has several", todo=todo
         )
