@@ -64,7 +64,7 @@ class MetadataFile:
                 "target-shape",
                 "the catalog has a table of this name that another program has made",
                 where=Where(table=str(self.name)),
-                todo="Rename or drop it, or give the task another warehouse or catalog name",
+                todo="Rename or drop this table, or give the task another warehouse or catalog name",
             )
         return Table.from_json(json.loads(text)).renamed(self.name)
 

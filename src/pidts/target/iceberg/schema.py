@@ -327,7 +327,7 @@ def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table
             "target-refused",
             f"the table already has a column {', '.join(twice)}",
             where=Where(table=str(new.name)),
-            todo=f"If it is the column that the statement adds: run {SKIP}",
+            todo=f"If this column is the one that the statement adds, run {SKIP}",
         )
     kept |= {column.name: column.name for column in others}
     return replace(new, columns=(*new.columns, *others)), kept

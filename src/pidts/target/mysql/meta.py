@@ -79,7 +79,8 @@ class MySqlMeta(SharedRecords):
             raise Transient(
                 "target-busy",
                 f"a schema change of task {task} is still running on the target after {LOCK_WAIT} seconds",
-                todo=f"Wait for it, or end it: SELECT IS_USED_LOCK('{name}') names its connection",
+                todo="Wait until the schema change has ended, or end its connection: "
+                f"SELECT IS_USED_LOCK('{name}') shows the connection's id",
             )
         try:
             yield

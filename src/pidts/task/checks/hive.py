@@ -102,7 +102,7 @@ def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
                 there = store.table(database, own)
                 if there is not None and not is_in(folder_of(there.location), folders):
                     message = f"the metastore already has a table {database}.{own}, at {there.location}"
-                    fix = "Rename it or drop it there, or give the table another name with a route"
+                    fix = "Rename or drop the metastore's table, or give the task's table another name with a route"
                     yield Finding("table_schema", ok=False, message=message, fix=fix)
 
 

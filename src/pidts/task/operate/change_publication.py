@@ -124,10 +124,14 @@ class ChangePublisher:
             raise Halted(
                 "metastore-refused",
                 f"the metastore has a table {database}.{name} at {there.location}, which this task does not publish",
-                todo="Rename it or drop it there, or give the table another name with a route",
+                todo="Rename or drop the metastore's table, or give the task's table another name with a route",
             )
         if problem := change_refusal(chosen.table, [own for own, _ in chosen.columns[len(CHANGE_COLUMNS) :]]):
-            raise Halted("metastore-refused", problem, todo="Give it another name with routes or column mappings")
+            raise Halted(
+                "metastore-refused",
+                problem,
+                todo="Give the table or the column another name, with routes or column mappings",
+            )
         columns = {} if there is None else dict(there.columns)
         names = [_placed(columns, own, kind) for own, kind in chosen.columns]
         if twice := sorted(each for each in set(names) if names.count(each) > 1):
@@ -135,7 +139,7 @@ class ChangePublisher:
                 f"two columns would have the name {twice[0]}. One of them already has this name, and the other one got "
                 "it because a column of the same name had another type before"
             )
-            raise Halted("metastore-refused", what, todo="Give one of them another name")
+            raise Halted("metastore-refused", what, todo="Give one of the two columns another name")
         # A change table stays where it is, since its earlier files are there.
         folder = f"{self._roots[0]}/{database}/{name}" if there is None else folder_of(there.location)
         goal = MetastoreTable(

@@ -462,5 +462,5 @@ def _require_allowed(sql: str, said: Sequence[str]) -> None:
         raise ConfigError(
             "bad-order",
             f"LOAD DATA LOCAL would read a file of this machine, which a ddl command may not do: {sql}",
-            todo="Leave it out",
+            todo="Leave out LOAD DATA LOCAL",
         )

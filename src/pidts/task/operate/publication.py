@@ -185,7 +185,7 @@ class _Publisher:
             raise Halted(
                 "metastore-refused",
                 f"the metastore has a table {database}.{table} at {there.location}, which this task does not publish",
-                todo="Rename it or drop it there, or give the table another name with a route",
+                todo="Rename or drop the metastore's table, or give the task's table another name with a route",
             )
         place = lsn.replace(": ", "-").replace(", ", "-").replace(":", "-")
         folder = f"{self._roots[0]}/{database}/{table}/{place}-{uuid.uuid4().hex[:8]}"
