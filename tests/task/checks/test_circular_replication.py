@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pidts.model import (
     Halted,
     Key,
     Kind,
+    LogFile,
     Lsn,
     Position,
     PrecheckFailed,
@@ -30,11 +33,12 @@ from pidts.sandbox import Server
 from pidts.source import connect, query
 from pidts.source.finding import demand
 from pidts.source.structures import read_structures
-from pidts.task.checks.circular_replication import circle_findings, going_round
+from pidts.task.checks.circular_replication import circle_findings, going_round, record_returned
 from pidts.task.checks.source import check_one_source, passed_if_ignored
 from pidts.task.checks.task_records import ORIGINS, record_source
 from pidts.task.checks.zone_start import demand_same_zone
 from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.tables.copy_start import Patterns
 from pidts.task.tables.rule_changes import record_rules
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -97,17 +101,17 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
     with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         target.meta.prepare()
         target.meta.checkpoints.claim(
-            config.name, "s", 1, Checkpoint(task=config.name, source="s", worker=0, lsn=place)
+            config.name, "s", 1, Checkpoint(task=config.name, source="s", worker=0, lsn=place, position="bin.000001:4")
         )
         target.meta.structures.save(config.name, SourceTablesKey("s"), place, {table.name: table for table in tables})
         record_rules(config, target)
         record_source(config, source, target)
 
 
-def failed_findings(config: TaskConfig) -> list[tuple[str, str]]:
+def failed_findings(config: TaskConfig, resync: Patterns = None) -> list[tuple[str, str]]:
     """Returns the findings of this check alone: all other checks take ten times as long."""
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
-        found = circle_findings(config, source, target, read_structures(source, config.allow))
+        found = circle_findings(config, source, target, read_structures(source, config.allow), resync)
     ignored = config.ignored_checks
     return [(one.message, one.fix) for one in found if not passed_if_ignored(one, ignored).ok]
 
@@ -147,38 +151,158 @@ def test_a_table_goes_in_one_direction_only(
             run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
 
 
-def test_a_task_does_not_carry_the_changes_of_its_way_back_a_second_time(
-    make: Make, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
-) -> None:
-    """The cutover of a task was undone, after its way back had been cut over, too."""
+class Ways:
+    """Two tasks whose records are there: one task, and its way back that was cut over."""
+
+    def __init__(self, there: TaskConfig, back: TaskConfig) -> None:
+        self.there, self.back = there, back
+        self._record: Cutover | None = None
+
+    def switch(self, position: str, done_at: float = 1.0) -> None:
+        """Records that the way back was cut over at this place of the log."""
+        record = Cutover(stage=CutoverStage.DONE, position=position, done_at=done_at)
+        with closing(self.back.target.server.connect()) as target:
+            assert target.meta.cutovers.replace(self.back.name, self._record, record)
+        self._record = record
+
+    def stand(self, position: str, change_no: int = 0, log_file: LogFile | None = None) -> tuple[Checkpoint, ...]:
+        """Moves the task's checkpoint to this place, and returns it."""
+        with closing(self.there.target.server.connect()) as target:
+            (row,) = target.meta.checkpoints.read(self.there.name, "s")
+            lsn = Lsn.at(Position.parse(position), change_no)
+            row = replace(row, lsn=lsn, position=position, log_file=log_file)
+            target.begin()
+            target.meta.checkpoints.save(row)
+            target.commit()
+        return (row,)
+
+    def record(self, checkpoints: tuple[Checkpoint, ...], *, copied: bool) -> None:
+        """Does what a start does after it has claimed the task."""
+        with (
+            closing(connect(self.there.source.server)) as source,
+            closing(self.there.target.server.connect()) as target,
+        ):
+            record_returned(self.there, source, target, checkpoints, lambda _: copied)
+
+
+@pytest.fixture
+def ways(make: Make, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql) -> Iterator[Ways]:
     for server in (mariadb, mysql97):
         run_sql(server, "CREATE TABLE t (id INT)", database=database)
     there = make(f"there_{database}", mariadb, mysql97, tables="t")
     back = make(f"back_{database}", mysql97, mariadb, tables="t")
     for config in (there, back):
         begin(config, "t", database=database)
+    yield Ways(there, back)
+    for config, server in ((there, mysql97), (back, mariadb)):
+        run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+        run_sql(server, f"DELETE FROM pidts_meta.note WHERE task = '{config.name}'")
+    run_sql(mariadb, f"DELETE FROM pidts_meta.cutover WHERE task = '{back.name}'")
 
-    def switch(position: str, before: Cutover | None = None) -> Cutover:
-        """Records that the way back was cut over here."""
-        record = Cutover(stage=CutoverStage.DONE, position=position)
-        with closing(back.target.server.connect()) as target:
-            assert target.meta.cutovers.replace(back.name, before, record)
-        return record
 
-    try:
-        later = switch("bin.000001:500")
-        ((message, fix),) = failed_findings(there)
-        assert f"task {back.name} has carried changes from this task's target" in message
-        assert "up to the switch at bin.000001:500" in message
-        assert f"with the file of task {back.name}" in fix
-        switch("bin.000001:4", later)
-        assert failed_findings(there) == [], "the task that begins at the switch does not read these changes"
-        onwards = make(f"onwards_{database}", mariadb, mysql97, tables="t")
-        assert f"task {there.name} " not in str(failed_findings(onwards))
-    finally:
-        for config, server in ((there, mysql97), (back, mariadb)):
-            run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
-        run_sql(mariadb, f"DELETE FROM pidts_meta.cutover WHERE task = '{back.name}'")
+def test_a_task_does_not_carry_the_changes_of_its_way_back_a_second_time(
+    ways: Ways, make: Make, mariadb: Server, mysql97: Server, database: str
+) -> None:
+    """The cutover of a task was undone, after its way back had been cut over, too."""
+    ways.switch("bin.000001:500")
+    ((message, fix),) = failed_findings(ways.there)
+    assert f"task {ways.back.name} has carried changes from this task's target" in message
+    assert "up to the switch at bin.000001:500" in message
+    assert "this task's checkpoint (bin.000001:4) is after that" in message
+    assert f"with the file of task {ways.back.name}" in fix
+    assert "--resync" in fix
+    assert failed_findings(ways.there, resync=()) == [], "the target gets all rows of the source"
+    assert failed_findings(ways.there, resync=(f"{database}.t",)) == []
+    assert len(failed_findings(ways.there, resync=(f"{database}.u",))) == 1
+    ways.switch("bin.000001:4")
+    assert failed_findings(ways.there) == [], "the task that begins at the switch does not read these changes"
+    onwards = make(f"onwards_{database}", mariadb, mysql97, tables="t")
+    assert f"task {ways.there.name} " not in str(failed_findings(onwards))
+
+
+@pytest.mark.parametrize(
+    ("switch", "checkpoint", "change_no"),
+    [("bin.000001:500", "bin.000002:4", 1), ("bin.000001:500", "log.000002:4", 0), ("", "bin.000002:4", 0)],
+)
+def test_a_task_is_refused_if_its_place_and_that_of_the_switch_cannot_be_compared(
+    ways: Ways, switch: str, checkpoint: str, change_no: int
+) -> None:
+    ways.switch(switch)
+    ways.stand(checkpoint, change_no)
+    ((_, fix),) = failed_findings(ways.there)
+    assert "--resync" in fix
+
+
+def test_a_way_back_without_checkpoints_is_still_found(ways: Ways, mariadb: Server, run_sql: RunSql) -> None:
+    ways.switch("bin.000001:500")
+    run_sql(mariadb, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.back.name}'")
+    assert len(failed_findings(ways.there)) == 1
+
+
+@pytest.mark.parametrize(("file", "passes"), [("bin.000001", True), ("bin.000002", False)])
+def test_a_task_may_continue_in_a_log_file_that_is_newer_than_the_last_change_of_the_way_back(
+    ways: Ways, file: str, *, passes: bool
+) -> None:
+    """The source's log was reset after the switch, so that its places are smaller now."""
+    ways.switch("bin.000001:500")
+    now = int(time.time())
+    ways.stand("bin.000001:400", log_file=LogFile(file, now + 100, 1, "server"))
+    assert (failed_findings(ways.there) == []) is passes
+    ways.stand("bin.000001:400", log_file=LogFile(file, now - 100, 1, "server"))
+    assert len(failed_findings(ways.there)) == 1, "the way back has saved its checkpoint after that"
+    ways.switch("bin.000001:500", done_at=now + 200)
+    ways.stand("bin.000001:400", log_file=LogFile(file, now + 100, 1, "server"))
+    assert len(failed_findings(ways.there)) == 1
+
+
+def test_a_task_that_has_copied_all_rows_after_a_way_back_may_continue(
+    ways: Ways, mysql97: Server, database: str, run_sql: RunSql
+) -> None:
+    ways.switch("bin.000001:500")
+    rows = ways.stand("bin.000001:4")
+    ways.record(rows, copied=False)
+    assert len(failed_findings(ways.there)) == 1
+    ways.record(rows, copied=True)
+    assert failed_findings(ways.there) == []
+    ways.record(rows, copied=False)
+    assert failed_findings(ways.there) == [], "the next start does not forget it"
+    ways.switch("bin.000001:900", done_at=2.0)
+    assert len(failed_findings(ways.there)) == 1, "the way back has run again"
+    ways.record(rows, copied=True)
+    run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.there.name}'")
+    begin(ways.there, "t", database=database)
+    assert len(failed_findings(ways.there)) == 1, "a task that begins anew has not copied these rows"
+
+
+def test_a_task_after_the_switch_may_continue_after_a_failover(ways: Ways) -> None:
+    ways.switch("bin.000001:500")
+    ways.record(ways.stand("bin.000001:500"), copied=False)
+    ways.stand("other.000001:4", change_no=1)
+    assert failed_findings(ways.there) == []
+
+
+def test_a_task_that_has_begun_is_not_told_to_forget_its_way_back_without_a_new_copy(ways: Ways) -> None:
+    """The cutover of the task was undone, and its way back was only stopped."""
+    ((message, fix),) = failed_findings(ways.there)
+    assert f"task {ways.back.name} (source-id s) carries changes" in message
+    _, _, then = fix.partition(f"DELETE FROM `pidts_meta`.checkpoint WHERE task = '{ways.back.name}'. ")
+    assert then.startswith("Then run this task at once with pidts run ")
+    assert "--resync" in then
+
+
+def test_a_task_with_a_start_of_its_own_begins_after_the_changes_of_a_forgotten_task(
+    ways: Ways, make: Make, mariadb: Server, mysql97: Server, database: str
+) -> None:
+    later = make(f"later_{database}", mariadb, mysql97, tables="t", mode="incremental")
+    assert "the start in this task's file" not in failed_findings(later)[0][1]
+    later.path.write_text(
+        later.path.read_text().replace(
+            "    block-allow-list: b", "    block-allow-list: b\n    meta: {binlog-name: bin.000001, binlog-pos: 4}"
+        )
+    )
+    assert (
+        "the start in this task's file (meta) is after the last change" in failed_findings(load_task(later.path))[0][1]
+    )
 
 
 def zone(name: str) -> str:

@@ -16,8 +16,23 @@ first. It looks again at each of its starts.
 A task that was cut over cannot run again, so it closes no circle. But its changes are in the log of the server that it
 has written to. An example: task `ab` is cut over, task `ba` carries the changes of B back to A, and is cut over, too.
 Then somebody undoes the first cutover. Task `ab` would continue at its switch, and carry the changes of `ba` to B a
-second time. In a table without a key, each new row would be there twice. So a task is refused if it stands before the
-switch of such a task.
+second time. In a table without a key, each new row would be there twice. So task `ab` is refused, unless one of these
+is certain:
+
+- Its checkpoint is at or after the switch of task `ba`. The two places are compared only if the source had no failover,
+  and if both are in log files of the same name.
+- Its checkpoint is in a log file that the source created after the last change of task `ba`. An example: the log was
+  reset meanwhile (RESET MASTER), so that its places are smaller now.
+- All rows are copied, or were copied, after the switch of task `ba`: at the first start, or by `--resync`. A task that
+  begins at the end of the source's log also has these changes. A note of the task keeps this (`RETURNED`). Each start
+  adds the tasks for which one of the other two conditions is true, since a later failover makes them uncertain.
+
+Crash points of the note:
+
+1. Before a first start claims the task: the note may be that of an earlier task of this name. No checkpoint is there,
+   so nobody reads the note. The transaction of the claim removes it.
+2. After the claim, or after the COMMIT that begins the new copies, and before the note is written: the next start may
+   refuse the task. Then `--resync` copies the rows once more. No change is made a second time.
 
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
 task checks again after it has recorded its own source. The later one of these checks finds the other task's record.
@@ -25,14 +40,17 @@ task checks again after it has recorded its own source. The later one of these c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from pidts.apply import TargetSession
-from pidts.model import Lsn, Position, TableName
+from pidts.model import Checkpoint, Cutover, Lsn, Position, SourceTablesKey, TableName
+from pidts.model.records.altered_record import reading_note, texts
 from pidts.source import Session, server_info
 from pidts.source.finding import Finding
 from pidts.task.checks.task_records import (
+    WritingTask,
     carried_to,
     former_writers_on,
     is_same_server,
@@ -42,6 +60,14 @@ from pidts.task.checks.task_records import (
 )
 from pidts.task.checks.zone_topology import failed, forgotten, other_records_findings, pair_findings, topology_findings
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.copy_start import Patterns, is_selected
+
+RETURNED = TableName("", "returned changes")
+"""The key of the note that lists former tasks whose changes a task's target has for certain, although these tasks have
+carried them from the target to the task's source.
+"""
+
+_ONE_WAY = "Carry each table in one direction only: exclude these tables from one of the two tasks"
 
 _NAMED = 3
 """A message names at most this number of tables."""
@@ -52,11 +78,16 @@ Step = Callable[[TableName], TableName | None]
 
 
 def circle_findings(
-    config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]
+    config: TaskConfig,
+    source: Session,
+    target: TargetSession,
+    tables: Iterable[TableName],
+    resync: Patterns = None,
 ) -> list[Finding]:
-    """Returns a failed finding for each task that carries this task's changes back to its source.
+    """Returns a failed finding for each task that carries, or has carried, this task's changes back to its source.
 
-    `tables` are the source's tables. Between zones, also returns the findings of `zone_topology`.
+    `tables` are the source's tables, and `resync` selects the tables that are copied again. Between zones, also returns
+    the findings of `zone_topology`.
     """
     there = server_identity(config, target)
     if not there:
@@ -90,38 +121,129 @@ def circle_findings(
                 f"{f' (they come there by task {first})' if first else ''} to this source. This task carries them "
                 f"back: changes of {_listed(round_trip)} in a circle"
             )
-            fix = (
-                "Carry each table in one direction only: exclude these tables from one of the two tasks, or, "
-                f"if task {writer.task} will never run again, run there: {forgotten(writer)}"
-            )
-            findings.append(failed(what, fix))
-    if not config.is_between_zones:
-        findings += _returned_findings(config, source, target, there)
+            findings.append(failed(what, f"{_ONE_WAY}, or, {_forget(config, target, writer)}"))
+    findings += _returned_findings(config, source, target, there, resync)
     return findings
 
 
-def _returned_findings(config: TaskConfig, source: Session, target: TargetSession, there: str) -> list[Finding]:
-    """Returns a failed finding for each way back that has ended, and whose changes this task has yet to read."""
-    found = []
+def _forget(config: TaskConfig, target: TargetSession, writer: WritingTask) -> str:
+    """Returns how this task can run if a task that closes a circle will never run again.
+
+    The source's log has the changes of that task. So this task must not continue, or begin, before them.
+    """
+    statement = f"run there: {forgotten(writer)}"
+    if target.meta.checkpoints.read(config.name, config.source.source_id):
+        return (
+            f"if task {writer.task} will never run again, copy all rows again: {statement}. Then run this task at once "
+            f"with {config.run_command(' --resync')}. Without --resync, it would make the changes that task "
+            f"{writer.task} has made on this source a second time on the target: in a table without a key, rows would "
+            "be there twice"
+        )
+    if config.mode == "incremental" and config.source.start is not None:
+        return (
+            f"if task {writer.task} will never run again, and the start in this task's file (meta) is after the last "
+            f"change that task {writer.task} has made on this source, {statement}"
+        )
+    return f"if task {writer.task} will never run again, {statement}"
+
+
+def record_returned(
+    config: TaskConfig,
+    source: Session,
+    target: TargetSession,
+    checkpoints: Iterable[Checkpoint],
+    is_copied: Callable[[TableName], bool],
+) -> None:
+    """Records the former tasks whose changes the target has for certain, so that this task may continue.
+
+    `is_copied`: whether all rows of a table are copied from now on, or need not be copied because the task has begun at
+    the end of the source's log.
+    """
+    there = server_identity(config, target)
+    rows = tuple(checkpoints)
+    known, place = _returned(config, target), (config.name, SourceTablesKey(config.source.source_id))
+    found = [
+        _ended(writer, cutover)
+        for writer, cutover, names in _ways_back(config, source, there)
+        if _ended(writer, cutover) in known
+        or all(map(is_copied, names))
+        or all(_has_changes_of(row, writer, cutover) for row in rows)
+    ]
+    if set(found) != known:
+        target.begin()
+        target.meta.notes.write(*place, RETURNED, json.dumps(found, ensure_ascii=False))
+        target.commit()
+
+
+def _returned(config: TaskConfig, target: TargetSession) -> set[str]:
+    note = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), RETURNED)
+    with reading_note(config.name, config.source.source_id, RETURNED.name):
+        return set(texts(note or "[]"))
+
+
+def _ended(writer: WritingTask, cutover: Cutover) -> str:
+    """Returns the name of a task's end. A task whose cutover is undone, and done again, gets another name."""
+    return f"{writer.meta_schema}.{writer.task} {cutover.done_at}"
+
+
+def _ways_back(
+    config: TaskConfig, source: Session, there: str
+) -> Iterator[tuple[WritingTask, Cutover, list[TableName]]]:
+    """Yields each task that was cut over to the source, and has carried changes of the target there.
+
+    The names are the source's tables whose changes this task carries to where they came from.
+    """
+    if config.is_between_zones or not there:
+        return
     for writer in former_writers_on(source):
         own = writer.origins[0]
-        names = sorted(name for name, end in own.tables.items() if carried_to(config, end) == name)
-        if not (names and writer.switched_at and is_same_server(own.server, there)):
+        names = sorted(end for name, end in own.tables.items() if carried_to(config, end) == name)
+        if names and writer.cutover is not None and is_same_server(own.server, there):
+            yield writer, writer.cutover, names
+
+
+def _has_changes_of(row: Checkpoint, writer: WritingTask, cutover: Cutover) -> bool:
+    """Whether a checkpoint is after all changes of a task that was cut over to the source, for certain."""
+    if row.altered or not row.position:
+        return False
+    place = Position.parse(row.position)
+    # Both times of the source's clock are compared. The third time is that of the command's machine.
+    last_change = max(writer.saved_at, cutover.done_at)
+    if row.log_file is not None and row.log_file.name == place.file and 0 < last_change < row.log_file.created:
+        return True
+    if row.lsn.change_no or not cutover.position:
+        return False
+    switch = Position.parse(cutover.position)
+    return place.base == switch.base and Lsn.at(switch) <= row.lsn
+
+
+def _returned_findings(
+    config: TaskConfig, source: Session, target: TargetSession, there: str, resync: Patterns
+) -> list[Finding]:
+    """Returns a failed finding for each way back that has ended, and whose changes this task may have yet to read."""
+    rows = target.meta.checkpoints.read(config.name, config.source.source_id)
+    if not rows:
+        return []  # The first start judges its place after it has claimed the task.
+    found = []
+    known = _returned(config, target)
+    for writer, cutover, names in _ways_back(config, source, there):
+        if _ended(writer, cutover) in known or all(is_selected(resync, name) for name in names):
             continue
-        switch = Lsn.at(Position.parse(writer.switched_at))
-        stored = target.meta.checkpoints.read(config.name, config.source.source_id)
-        # After a failover of the source, its log cannot be compared with the place of the switch.
-        if any(row.lsn.change_no == 0 and row.lsn < switch for row in stored):
-            what = (
-                f"task {writer.task} has carried changes from this task's target to this source, up to the switch at "
-                f"{writer.switched_at}. This task continues before that, and would make these changes on the target a "
-                f"second time: changes of {_listed(names)} in a circle"
-            )
-            fix = (
-                "Leave this task as it is. To carry the later changes of the source, run `pidts cutover --reverse` "
-                f"with the file of task {writer.task}, and then the task that it writes: it begins at that switch"
-            )
-            found.append(failed(what, fix))
+        if all(_has_changes_of(row, writer, cutover) for row in rows):
+            continue
+        what = (
+            f"task {writer.task} has carried changes from this task's target to this source, up to the switch at "
+            f"{cutover.position or 'an unknown place of the log'}. Nothing shows that this task's checkpoint "
+            f"({rows[0].position or rows[0].lsn}) is after that. So this task might make these changes on the target a "
+            f"second time: changes of {_listed(names)} in a circle"
+        )
+        fix = (
+            "Leave this task as it is. To carry the later changes of the source, run `pidts cutover --reverse` "
+            f"with the file of task {writer.task}, and then the task that it writes: it begins at that switch. If "
+            "the source does not have that place any more, or if this task is to continue, make the target equal to "
+            f"the source by a new copy of all rows: {config.run_command(' --resync')}"
+        )
+        found.append(failed(what, fix))
     return found
 
 

@@ -93,7 +93,7 @@ def check_one_source(
         except PidtsError as error:
             findings.append(_unreachable("target", error))
             target = None
-        findings += _source(config, target, tables, at_start, other_parts, step, resumed=resumed)
+        findings += _source(config, target, tables, at_start, other_parts, step, resync, resumed=resumed)
         if config.source.standbys:
             step(f"checking the standbys of source {config.source.source_id}")
         findings += standby_findings(config)
@@ -123,6 +123,7 @@ def _source(
     at_start: dict[TableName, Table],
     other_parts: Sequence[TaskConfig],
     step: Callable[[str], None],
+    resync: Patterns,
     *,
     resumed: bool,
 ) -> list[Finding]:
@@ -163,7 +164,7 @@ def _source(
             findings += not_carried_findings([config, *other_parts], config, session, tables)
             findings += rule_findings(config.rules, tables.values())
             if target is not None:
-                findings += circle_findings(config, session, target, tables)
+                findings += circle_findings(config, session, target, tables, resync)
                 findings += [] if resumed else others_findings(config, session, target)
             if config.is_between_zones and target is not None:
                 findings += _auto_increment(config, session, target, tables.values())

@@ -18,7 +18,7 @@ from typing import Any
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.recorded_tables import RULES, recorded_rules
-from pidts.model import Cutover, CutoverStage, PidtsError, SourceTablesKey, TableName
+from pidts.model import Cutover, CutoverStage, PidtsError, Position, SourceTablesKey, TableName
 from pidts.model.records.altered_record import reading_note, reading_record, texts
 from pidts.model.zone import ZONE_NOTE
 from pidts.rules import AllowList, Rules
@@ -104,8 +104,12 @@ class WritingTask:
     """The other zones whose changes the task forwards."""
     conflict: str
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
-    switched_at: str
-    """The end of the queried server's log when the task was cut over to it; empty if it was not, or if unknown."""
+    cutover: Cutover | None
+    """The record of the switch to the queried server, if the task was cut over to it."""
+    saved_at: float
+    """When a task that was cut over last saved a checkpoint, by the queried server's clock in seconds since 1970. 0: it
+    was not cut over, or somebody has deleted its checkpoints.
+    """
     merges: AllowList | None
     """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise. If an
     earlier version of PiDTS has recorded the note, it selects all tables until the task starts again.
@@ -281,17 +285,21 @@ def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask
     switches = _switches(ask, schema)
     if over and not switches:
         return []
-    begun = [
-        (task, source)
-        for task, source in ask(f"SELECT DISTINCT task, source FROM {place}.checkpoint ORDER BY 1, 2")
-        if (task in switches) is over
-    ]
+    saved = {
+        (task, source): float(moment)
+        for task, source, moment in ask(
+            f"SELECT task, source, UNIX_TIMESTAMP(MAX(updated_at)) FROM {place}.checkpoint GROUP BY 1, 2"
+        )
+    }
     noted = {
         (task, source, TableName("", name)): str(note)
         for task, source, name, note in ask(
             f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
         )
     }
+    # A task that was cut over remains one if somebody deletes its checkpoints.
+    recorded = {(task, source) for task, source, name in noted if name == SOURCE_SERVER} if over else saved
+    begun = sorted((task, source) for task, source in recorded if (task in switches) is over)
     tables: dict[tuple[object, object], set[TableName]] = {}
     for task, source, table_schema, name in ask(
         f"SELECT DISTINCT task, source, table_schema, table_name FROM {place}.structure"
@@ -323,7 +331,8 @@ def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask
                 target_zone,
                 forwarded_zones(forwards, str(task), str(source)),
                 noted.get((task, source, CONFLICT), ""),
-                switches.get(task, ""),
+                switches.get(task),
+                saved.get((task, source), 0.0) if over else 0.0,
                 merges,
             )
         )
@@ -337,8 +346,8 @@ def merged_tables(note: str) -> AllowList | None:
     return allow_list_from_text(note) if note else None
 
 
-def _switches(ask: Ask, schema: str) -> dict[object, str]:
-    """Returns, for each task that was cut over to this server, where the server's log ended at the switch."""
+def _switches(ask: Ask, schema: str) -> dict[object, Cutover]:
+    """Returns the record of each cutover to this server that is done."""
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
     if not ask(exists, [schema]):
         return {}
@@ -347,7 +356,9 @@ def _switches(ask: Ask, schema: str) -> dict[object, str]:
         with reading_record("cutover", column="about", task=task):
             record = Cutover.loads(str(about))
             if record.stage is CutoverStage.DONE:
-                found[task] = record.position
+                if record.position:
+                    Position.parse(record.position)  # raises if somebody has changed it
+                found[task] = record
     return found
 
 

@@ -49,7 +49,7 @@ from pidts.source import Session, log_end, schema_charsets, source_dialect
 from pidts.source.finding import demand
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
-from pidts.task.checks.circular_replication import circle_findings
+from pidts.task.checks.circular_replication import circle_findings, record_returned
 from pidts.task.checks.joining.both_have_rows import demand_no_others, fits_between_zones
 from pidts.task.checks.joining.opposite_task import await_opposite, begins_merging
 from pidts.task.checks.restored_zone import demand_not_restored
@@ -163,6 +163,8 @@ def begin_task(
     config.zones.owners.moved(target.meta.range_owners.read())  # raises if the file contradicts the records
     rule_changes.record_rules(config, target)
     record_source(config, source, target, merges=begins_merging(config, target, checkpoints))
+    begins_now = not stored and (config.mode != "incremental" or config.source.start is None)
+    record_returned(config, source, target, checkpoints, lambda name: begins_now or is_selected(wanted.resync, name))
     if not await_opposite(config, target, checkpoints, stop, show_step):
         raise StartStopped
     # The structures are read after the claim: until then, another run may run a schema change and commit a checkpoint
