@@ -18,6 +18,9 @@ from pidts.relay.folder import Folder
 from pidts.relay.permissions import FILE_MODE
 from pidts.relay.refetch import forget_refetches
 
+RELAY_IN_USE = "relay-in-use"
+"""The code of an error that may pass: a killed replicator ends in a moment, a frozen one some time."""
+
 
 class WriterLock:
     """The lock of a relay's writer. Creating this object takes the lock, and `release` releases it."""
@@ -33,7 +36,7 @@ class WriterLock:
             os.close(self._handle)
             what = f"another replicator, process {holder}, is writing this source's relay"
             todo = "Stop that process, or let it continue; two of them would write the same events twice."
-            raise Halted("relay-in-use", what, where=Where(source=source_id, file=str(path)), todo=todo) from error
+            raise Halted(RELAY_IN_USE, what, where=Where(source=source_id, file=str(path)), todo=todo) from error
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"{os.getpid()}\n".encode(), 0)
 

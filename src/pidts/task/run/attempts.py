@@ -228,7 +228,7 @@ class Attempts:
         if self._next.has_answered(error):
             raise error
         try:
-            if self._earlier.answers(self._config, error, self._applied):
+            if self._earlier.answers(self._config, error, self._applied, self._show_repair):
                 self._note(f"{error.what}; the relay begins anew, before its rows")
                 return
             self._tracker.refetching(self._refetch(error, self._applied), self._refetch.refetches)
@@ -299,7 +299,14 @@ class Attempts:
         """Waits for the relay's log, and returns the context of this attempt's batches."""
         config, slowest = self._config, state.needs
         self._show_step("step 3 of 3: waiting for the source's log")
-        wait_for_relay(config, self._replicator, slowest, self._stop, relay, show_step=self._show_step)
+        wait_for_relay(
+            config,
+            self._replicator,
+            slowest,
+            self._stop,
+            relay,
+            show_step=lambda text: self._show_step(f"step 3 of 3: {text}"),
+        )
         demand_same_log(relay, begun.checkpoints)
         safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
         # If another server has replaced the source after the checkpoint, positions are places in that server's log.
@@ -380,6 +387,9 @@ class Attempts:
         """Shows a step of the first attempt. For a later attempt, the user sees its cause instead."""
         if self._attempt == 1:
             self._tracker.show("starting", message=text)
+
+    def _show_repair(self, text: str) -> None:
+        self._tracker.show("starting", message=text)
 
     def _stream(
         self, begun: StartState, context: JobContext, scratch: Path, side_effects: SideEffects

@@ -34,6 +34,7 @@ from pidts.forked import ForkedProcess, Forker, end_with_parent, fork_forker
 from pidts.hidden_modules import hide_modules
 from pidts.model import Checkpoint, Halted, LogFile, Lsn, PidtsError, Position, Transient, Where
 from pidts.process_end import end_process
+from pidts.relay.lock import RELAY_IN_USE
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
     AppliedPlace,
@@ -57,8 +58,6 @@ _log = structlog.get_logger(__name__)
 
 _PROGRAM = "pidts.task.run.replicator_process"
 _HEALTHY_SECONDS = 30.0
-_LOCK_WAIT_CODE = "relay-in-use"
-"""The code of an error that may pass: a killed replicator ends in a moment, a frozen one some time."""
 _SERVED = "another task's replicator writes this relay"
 _MOST_FAULTS = 5
 _CONNECT_SECONDS = 20.0
@@ -226,7 +225,7 @@ class ReplicatorProcess:
                 raise PidtsError("replicator-failed", "the replicator crashes again and again", todo=f"Read {log}")
             return f"exit code {code}"
         error = json.loads(said.splitlines()[-1])
-        if error["code"] == _LOCK_WAIT_CODE:
+        if error["code"] == RELAY_IN_USE:
             self._is_locked_out = not self._is_served()
             if not self._is_locked_out:
                 self._locked_out_since = None
@@ -239,7 +238,7 @@ class ReplicatorProcess:
                 "The task tries again by itself as long as that process has the relay. The process does not respond: "
                 "if it belongs to a run that was replaced, end that run"
             )
-            raise Transient("relay-in-use", error["what"], where=Where(**error["where"]), todo=todo)
+            raise Transient(RELAY_IN_USE, error["what"], where=Where(**error["where"]), todo=todo)
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
 
     def await_connection(self, stop: threading.Event, show_step: Callable[[str], None]) -> bool:

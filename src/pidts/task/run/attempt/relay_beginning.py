@@ -14,6 +14,7 @@ the source still has them, the relay is emptied and begins before them. The poin
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 
 import structlog
@@ -21,7 +22,7 @@ import structlog
 from pidts.model import Checkpoint, Halted, Lsn, Position
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
-from pidts.relay.lock import empty_relay
+from pidts.relay.lock import RELAY_IN_USE, empty_relay
 from pidts.replicate.earlier_begin import begin_before_rows
 from pidts.source import Session
 from pidts.source.prepared_xa import begin_with_prepared
@@ -60,28 +61,44 @@ class EarlierBeginning:
         self._replicator, self._stop = replicator, stop
         self._tried: set[str] = set()
 
-    def answers(self, config: TaskConfig, error: Halted, applied: Lsn | None) -> bool:
+    def answers(self, config: TaskConfig, error: Halted, applied: Lsn | None, show_step: Callable[[str], None]) -> bool:
         """Whether the relay now has the rows whose lack was the error. `applied`: the target has the log up to here.
 
-        False if the source no longer has the rows, or if this run may not empty the relay: another machine receives
-        the log, or other tasks use the relay.
+        False if the source no longer has the rows, or if this run may not empty the relay: another process or another
+        machine receives the log, or other tasks use the relay. `show_step` receives a text about what the run does.
         """
         source_id, commit = config.source.source_id, error.where.position
         if error.code != LACKS_ROWS or applied is None or commit in self._tried:
             return False
         if config.relay_from is not None or isinstance(self._replicator, NoReplicator) or other_tasks(config):
             return False
+        show_step("searching the source's log for the rows of XA transactions that the relay lacks")
+        _log.info("the source's log is searched for rows that the relay lacks", source=source_id, cause=error.what)
         with closing(RelayReader(config.relay, source_id)) as relay:
             place = begin_before_rows(config.source.server, relay, applied, self._stop)
-            if place is None:
+            if place is None or not self._empties(config):
                 return False
             _log.warning("the relay begins anew, before the rows that it lacks", what=error.what, begin=place.position)
-            self._replicator.stop()
-            empty_relay(config.relay, source_id)
             self._replicator.resume_at = Checkpoint(
                 task=config.name, source=source_id, worker=0, lsn=place.lsn, position=place.position
             )
             self._replicator.start()
-            wait_for_relay(config, self._replicator, None, self._stop, relay)
+            wait_for_relay(config, self._replicator, None, self._stop, relay, show_step=show_step)
         self._tried.add(commit)
+        return True
+
+    def _empties(self, config: TaskConfig) -> bool:
+        """Empties the relay, unless another process writes it, such as `pidts replicate`. Returns whether it did so."""
+        source_id = config.source.source_id
+        self._replicator.stop()
+        try:
+            empty_relay(config.relay, source_id)
+        except Halted as error:
+            if error.code != RELAY_IN_USE:
+                raise
+            _log.warning(
+                "the relay does not begin anew, since another process writes it", source=source_id, cause=error.what
+            )
+            self._replicator.start()
+            return False
         return True
