@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from pidts.binlog.machine_code import cache_folder
 from pidts.model import Transient
 from pidts.relay import RelayReader
+from pidts.source import Session
 from pidts.task.config.task_file import load_task
-from pidts.task.run.read_structures import StartStopped, wait_for_relay
+from pidts.task.run.read_structures import StartStopped, StructureReader, wait_for_relay
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 
 TASK = """
@@ -74,7 +76,11 @@ def test_a_wait_for_the_source_says_why_nothing_comes(tmp_path: Path) -> None:
     assert "connected to the source: " in steps[-1]
     stop.clear()
     steps.clear()
-    with closing(RelayReader(config.relay, "s")) as relay, pytest.raises(StartStopped):
-        wait_for_relay(config, replicator, None, stop, relay, patience=10, show_step=show)
-    assert steps[-1].startswith("waiting for the source's log: ")
+    with closing(RelayReader(config.relay, "s")) as relay:
+        with pytest.raises(StartStopped):
+            wait_for_relay(config, replicator, None, stop, relay, patience=10, show_step=show)
+        stop.clear()
+        with pytest.raises(StartStopped):
+            StructureReader(config, cast("Session", None), replicator, stop, show).wait_for(None, relay)
+    assert [step.partition("waiting for the source's log: ")[0] for step in steps] == ["", "step 2 of 3: "]
     replicator.stop()

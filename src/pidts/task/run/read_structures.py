@@ -125,7 +125,11 @@ class StructureReader:
 
     def wait_for(self, lsn: Lsn | None, relay: RelayReader) -> None:
         """Waits until the relay has everything up to `lsn`; if `lsn` is None, until it has anything."""
-        wait_for_relay(self.config, self.replicator, lsn, self.stop, relay, show_step=self.show_step)
+
+        def show(text: str) -> None:
+            self.show_step(f"step 2 of 3: {text}")
+
+        wait_for_relay(self.config, self.replicator, lsn, self.stop, relay, show_step=show)
 
     def wait(self, relay: RelayReader, end: LogPoint) -> None:
         """Waits until the relay has the log up to `end`. Raises if it continues with another server's log before."""
