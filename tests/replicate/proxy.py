@@ -26,6 +26,9 @@ class Proxy:
         self._flip: int | None = None
         self._replace: tuple[bytes, bytes] | None = None
         self._times = 0
+        self.connections = 0
+        """The number of connections that were made."""
+        self._next: tuple[int, int] | None = None
         self.delay = 0.0
         """The seconds by which each piece of the server's bytes is delayed."""
         self._end = False
@@ -44,6 +47,10 @@ class Proxy:
     def replace(self, old: bytes, new: bytes, times: int) -> None:
         """Replaces bytes that the server sends in one piece by others of the same length, for this number of times."""
         self._replace, self._times = (old, new), times
+
+    def change_to(self, port: int, after: int) -> None:
+        """Forwards the connections after this number of connections to another port."""
+        self._next = port, after
 
     def _damaged(self, data: bytes) -> bytes:
         if self._flip is not None:
@@ -87,6 +94,9 @@ class Proxy:
             if not select.select([self._listener], [], [], 0.05)[0]:
                 continue
             client, _ = self._listener.accept()
+            if self._next is not None and self.connections >= self._next[1]:
+                self._to = self._next[0]
+            self.connections += 1
             server = socket.create_connection(("127.0.0.1", self._to))
             self._pairs.append((client, server))
             for source, sink, counted in ((client, server, False), (server, client, True)):

@@ -9,6 +9,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -45,13 +46,15 @@ from pidts.model import (
 )
 from pidts.plan import Limits, next_state, plan_between
 from pidts.relay import RelayReader, list_segments, purge
-from pidts.replicate import ReplicatorConfig, run_process
+from pidts.replicate import AppliedPlace, ReplicatorConfig, run_process
 from pidts.replicate.earlier_begin import begin_before_rows
+from pidts.replicate.proof import end_of_same_log
 from pidts.rules import AllowList
 from pidts.sandbox import Server
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 
+from .proxy import Proxy
 from .test_live import RunSql, assert_holds_the_log, end_of, following, source_of
 
 numbers = itertools.count()
@@ -408,37 +411,72 @@ def test_a_transaction_prepared_before_the_relay_halts_at_its_commit(
     assert task.content()["i"] == [(2, "b"), (3, "before")]
 
 
+def prepare(do: Callable[[str, str], Rows], name: str, row: int) -> None:
+    for statement in (f"START '{name}'", "", f"END '{name}'", f"PREPARE '{name}'"):
+        do(name, f"XA {statement}" if statement else f"INSERT INTO i VALUES ({row}, '{name}')")
+
+
+def purge_before(server: Server, run_sql: RunSql, file: str) -> None:
+    while run_sql(server, "SHOW BINARY LOGS")[0][0] != file:
+        run_sql(server, f"PURGE BINARY LOGS TO '{file}'")  # without effect while a file is being read
+        time.sleep(0.1)
+
+
 def test_a_relay_does_not_begin_before_rows_that_the_source_no_longer_has(run_sql: RunSql, tmp_path: Path) -> None:
     with sandbox.start_mariadb(tmp_path / "server") as server:
         run_sql(server, "CREATE DATABASE d")
         make(run_sql, server, "d")
         with sessions(server, run_sql, "d") as do:
-            for statement in ("XA START 'a'", "INSERT INTO i VALUES (1, 'a')", "XA END 'a'", "XA PREPARE 'a'"):
-                do("a", statement)
+            prepare(do, "a", 1)
+            run_sql(server, "FLUSH BINARY LOGS")
+            second = end_of(server)
+            prepare(do, "b", 2)
             run_sql(server, "FLUSH BINARY LOGS")
             start = end_of(server)
             do("a", "XA COMMIT 'a'")
-        for row in (2, 3):
+            do("b", "XA COMMIT 'b'")
+        for row in (3, 4):
             run_sql(server, "FLUSH BINARY LOGS")
             run_sql(server, f"INSERT INTO d.i VALUES ({row}, 'b')")
         with following(ReplicatorConfig(source_of(server), tmp_path / "relay", start)) as run:
             run.until_received(server)
-        with closing(RelayReader(tmp_path / "relay", "s")) as reader:
-            found = begin_before_rows(source_of(server), reader, Lsn.at(start), Event())
-            assert found is not None
-        # The relay is damaged after the COMMIT.
+
+        def found(*, by: int | None = None) -> AppliedPlace | None:
+            source = replace(source_of(server), port=by or server.port)
+            with closing(RelayReader(tmp_path / "relay", "s")) as reader:
+                return begin_before_rows(source, reader, Lsn.at(start), Event())
+
+        begin = found()
+        assert begin is not None
+        # The relay is damaged after the COMMITs.
         for path in (tmp_path / "relay" / "s").glob("*2.*"):
             path.unlink()
-        with closing(RelayReader(tmp_path / "relay", "s")) as reader:
-            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) == found
-            while run_sql(server, "SHOW BINARY LOGS")[0][0] != start.file:
-                run_sql(server, f"PURGE BINARY LOGS TO '{start.file}'")  # without effect while a file is being read
-                time.sleep(0.1)
-            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) is None
+        assert found() == begin
+        # After the proof that the source has the relay's log, another server answers at its address. It has XA
+        # transactions of the same names.
+        with sandbox.start_mariadb() as other:
+            run_sql(other, "CREATE DATABASE d")
+            make(run_sql, other, "d")
+            with sessions(other, run_sql, "d") as do:
+                prepare(do, "a", 1)
+                prepare(do, "b", 2)
+                for _ in range(start.log_index):
+                    run_sql(other, "FLUSH BINARY LOGS")
+                with Proxy(server.port) as proxy, closing(RelayReader(tmp_path / "relay", "s")) as reader:
+                    assert end_of_same_log(replace(source_of(server), port=proxy.port), reader) is not None
+                    proof = proxy.connections
+                with Proxy(server.port) as proxy:
+                    proxy.change_to(other.port, after=proof)
+                    assert found(by=proxy.port) is None
+                    assert proxy.connections > proof
+        # The rows of the first COMMIT are gone, and those of the second are not.
+        purge_before(server, run_sql, second.file)
+        assert found() is None
+        purge_before(server, run_sql, start.file)
+        assert found() is None
         server.kill()
-        # Another server may have an XA transaction of the same name.
-        with closing(RelayReader(tmp_path / "relay", "s")) as reader, sandbox.start_mariadb(port=server.port):
-            assert begin_before_rows(source_of(server), reader, Lsn.at(start), Event()) is None
+        with sandbox.start_mariadb(port=server.port):
+            assert found() is None
 
 
 def test_a_statement_in_it_is_seen_when_it_commits(
