@@ -288,7 +288,7 @@ def _with_records(change: SchemaChange, records: Mapping[RecordKey, Mapping[Tabl
 
 def _summary(step: Admission) -> str:
     if step.passes:
-        return "schema change not run, since other shards have made it"
+        return "schema change not run: the target's table needs no change for it now"
     change = step.change
     match change.command:
         case DdlCommand(kind=CommandKind.SKIP):
