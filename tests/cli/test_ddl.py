@@ -203,6 +203,12 @@ def test_a_statement_of_the_source_cannot_control_the_terminal(capsys: Output) -
     assert text.count("statement  ALTER TABLE t\nCOMMENT '\\x1b[2J'") == 2
 
 
+def test_the_command_for_a_table_has_its_name_as_it_is(capsys: Output) -> None:
+    name = TableName("a", "t\u3000\u200c")
+    show_ddl_list("t", TASK, [], [replace(LOCK, target=name)], [], as_json=False)
+    assert f"pidts ddl unlock {TASK} --table 'a.t\u3000\u200c' --yes" in said(capsys)
+
+
 def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     # The shards have waited since an hour before the test runs, and not since an hour before the import of this module.
     arrived = (shard("s1", 1), shard("s2", 2))

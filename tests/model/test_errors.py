@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from pidts.model import ConfigError, DecodeError, Fenced, Halted, PidtsError, PrecheckFailed, Where
-from pidts.model.errors import Transient
+from pidts.model.errors import Transient, in_one_line
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,12 @@ def test_texts_of_servers_cannot_control_the_terminal() -> None:
     error = PidtsError("x", "no\x1b[2J \x9b \u202e", where=Where(table="a\x1b]0;b\x07"), todo="Köln\tund\n\x7f")
     assert str(error) == "[x] no\\x1b[2J \\x9b \\u202e (table a\\x1b]0;b\\x07). Köln\tund\n\\x7f"
     assert error.to_json()["what"] == "no\\x1b[2J \\x9b \\u202e"
+
+
+def test_a_command_in_an_advice_keeps_the_name_of_the_table() -> None:
+    name = "表\u3000\u200c名\xa0\U0001fae8"
+    assert str(Halted("x", "no", todo=f"Run: pidts ddl retry t.yaml --table '{name}'")).endswith(f"'{name}'")
+    assert in_one_line(f"{name}\n\t\u2028") == f"{name}\\n\\t\\u2028"
 
 
 def test_an_error_is_no_longer_than_a_person_reads() -> None:

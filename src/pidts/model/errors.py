@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,12 @@ TRANSACTION_TOO_LARGE = "transaction-too-large"
 """The code of an error that is due to a transaction's size, and not to one of its rows."""
 TARGET_LOST = "target-lost"
 """The code of the error if a session with the target is lost. A new session may succeed."""
+_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those for the direction of a text, line ends, and surrogates, which cannot be printed.
+
+Other characters stay as they are, even invisible ones, so that a name in a command is the name of the table.
+"""
+_CONTROLS_IN_LINES = re.compile(f"(?![\n\t]){_CONTROLS.pattern}")
 _MOST = 4000
 """The most characters of a text that an error shows: a server may send a text of any length."""
 
@@ -48,12 +55,12 @@ def printable(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Returns a text with its control characters escaped, except for line ends and tabs."""
-    return text if text.isprintable() else _escaped(text, "\n\t")
+    return text if text.isprintable() else _CONTROLS_IN_LINES.sub(_escape, text)
 
 
 def in_one_line(text: str) -> str:
     """Returns a text with its control characters escaped, line ends included."""
-    return text if text.isprintable() else _escaped(text)
+    return text if text.isprintable() else _CONTROLS.sub(_escape, text)
 
 
 def shortened(text: str, most: int) -> str:
@@ -61,8 +68,8 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def _escaped(text: str, kept: str = "") -> str:
-    return "".join(each if each.isprintable() or each in kept else ascii(each)[1:-1] for each in text)
+def _escape(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:
