@@ -1,6 +1,7 @@
-"""Finds triggers and foreign keys that would change rows when the task writes rows.
+"""Finds triggers, and foreign keys that change rows, that would run when the task writes rows.
 
-They are active only if the session's role cannot switch them off. A start then refuses tables that have them. Users may
+They are active only if the session's role cannot switch them off. A start then refuses tables that have them. Before
+PostgreSQL 15, no grant lets a role that is not a superuser switch them off: then triggers are not refused. Users may
 add them during a run, so each transaction looks for them again after it has written a table. From then on, its lock on
 the table keeps them away until the transaction ends.
 """
@@ -49,7 +50,7 @@ def fires(name: TableName, grant: str) -> Halted:
     return Halted(
         "target-shape",
         "a trigger of the target's table, or a foreign key with CASCADE, SET NULL or SET DEFAULT that now refers to "
-        "it, would change rows when the task writes to the table",
+        "it, would run when the task writes to the table",
         where=Where(table=str(name)),
         todo=f"{f'Let the task switch them off: {grant}; or {drop}' if grant else drop.capitalize()}. Then run: pidts "
         "ddl retry TASK --source SOURCE --table TABLE --yes",

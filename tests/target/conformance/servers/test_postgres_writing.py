@@ -394,6 +394,10 @@ def test_a_trigger_that_was_added_during_a_run_changes_no_rows(
     assert content(session, structure) == [(1, 5)]
     session.execute(f"ALTER TABLE {quoted(name)} DISABLE TRIGGER changes")
     add(limited, 2)
+    # Its user wants it in every session, so it runs.
+    session.execute(f"ALTER TABLE {quoted(name)} ENABLE ALWAYS TRIGGER changes")
+    add(limited, 4)
+    assert content(session, structure) == [(1, 5), (2, 5), (4, 0)]
     session.execute(f"ALTER TABLE {quoted(name)} ENABLE TRIGGER changes")
     with pytest.raises(Halted) as refused:
         add(limited, 3)
@@ -403,7 +407,7 @@ def test_a_trigger_that_was_added_during_a_run_changes_no_rows(
     with closing(PostgresTarget(postgres.host, postgres.port, role, "x", "postgres").connect()) as again:
         assert isinstance(again, PostgresSession)
         add(again, 3)
-    assert content(session, structure) == [(1, 5), (2, 5), (3, 5)]
+    assert content(session, structure) == [(1, 5), (2, 5), (3, 5), (4, 0)]
 
 
 def test_the_triggers_of_an_automatic_timestamp_neither_halt_a_table_nor_change_its_rows(
