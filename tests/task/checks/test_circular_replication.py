@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pidts.cli.app import run_command
 from pidts.model import (
     Checkpoint,
     Column,
@@ -288,6 +289,25 @@ def test_a_task_that_has_begun_is_not_told_to_forget_its_way_back_without_a_new_
     _, _, then = fix.partition(f"DELETE FROM `pidts_meta`.checkpoint WHERE task = '{ways.back.name}'. ")
     assert then.startswith("Then run this task at once with pidts run ")
     assert "--resync" in then
+
+
+def test_an_undo_of_a_cutover_says_that_its_way_back_has_run(
+    ways: Ways, capsys: pytest.CaptureFixture[str], mariadb: Server, run_sql: RunSql
+) -> None:
+    def undo() -> str:
+        with closing(ways.there.target.server.connect()) as target:
+            assert target.meta.cutovers.replace(ways.there.name, None, Cutover(stage=CutoverStage.DONE))
+        assert run_command(["cutover", str(ways.there.path), "--undo", "--yes"]) == 0
+        return capsys.readouterr().out
+
+    said = undo()
+    assert "undone: the source is as it was before the cutover, but the task cannot run as it is" in said
+    assert f"task {ways.back.name} (source-id s) carries changes from this task's target to this source" in said
+    assert "--resync" in said
+    run_sql(mariadb, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.back.name}'")
+    assert undo() == (
+        f"{ways.there.name}: undone: the source is as it was before the cutover, and the task may run again\n"
+    )
 
 
 def test_a_task_with_a_start_of_its_own_begins_after_the_changes_of_a_forgotten_task(

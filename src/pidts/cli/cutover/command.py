@@ -10,16 +10,18 @@ import shlex
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
-from pidts.model import ConfigError, PidtsError
+from pidts.model import ConfigError, CutoverStage, PidtsError
 
 if TYPE_CHECKING:
+    from pidts.apply import TargetSession
+    from pidts.source.finding import Finding
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.cutover.steps import Checklist, CutoverStep
     from pidts.task.cutover.switch import CutoverRun
@@ -214,18 +216,38 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
     with closing(parts[0].target.server.connect()) as target:
         run = _switch(parts, target, options, None, threading.Event(), quiet=True)
         before = run.undo(even_if_done=is_sure)
+        circles = _circles(parts, target) if before is not None and before.stage is CutoverStage.DONE else []
+    may_run = "but the task cannot run as it is" if circles else "and the task may run again"
     said = (
         "nothing to undo"
         if before is None
-        else "undone, except for what is said above; the task may run again"
+        else f"undone, except for what is said above, {may_run}"
         if run.leaves_read_only
-        else "undone: the source is as it was before the cutover, and the task may run again"
+        else f"undone: the source is as it was before the cutover, {may_run}"
     )
     if as_json:
         print(json.dumps({"task": parts[0].name, "undone": before is not None}))
     else:
         print(f"{parts[0].name}: {said}")
+        for finding in circles:
+            print(f"{finding.message}\n  do    {finding.fix}")
     return 0
+
+
+def _circles(parts: Sequence[TaskConfig], target: TargetSession) -> list[Finding]:
+    """Returns why the task cannot run after an undo: another task has carried changes of the target to a source.
+
+    Otherwise only the next start would say it, perhaps long after that. If a source does not answer, nothing is known.
+    """
+    from pidts.source import connect
+    from pidts.task.checks.circular_replication import circle_findings
+    from pidts.task.cutover.drain import tables_of
+
+    found: list[Finding] = []
+    for part in parts:
+        with suppress(PidtsError), closing(connect(part.source.server)) as source:
+            found += (one for one in circle_findings(part, source, target, tables_of(part, target)) if not one.ok)
+    return found
 
 
 def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
