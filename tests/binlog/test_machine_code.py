@@ -50,7 +50,7 @@ def test_machine_code_is_beside_the_source_or_where_one_may_write(
     assert machine_code._parent(beside, "compiled-1") == tmp_path / "cache" / "pidts"
     beside.parent.mkdir()
     assert machine_code._parent(beside, "compiled-1") == beside
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK and Path(path).exists())
     assert machine_code._parent(beside, "compiled-1") == tmp_path / "cache" / "pidts"
     (beside / "compiled-1").mkdir()
     (beside / "compiled-1" / machine_code._mark()).touch()
@@ -147,7 +147,7 @@ def test_a_run_that_compiles_shows_how_far_it_is(folder: Path) -> None:
     assert said[0].endswith(f": 2 of about {declared} functions are compiled")
 
 
-def doubled(folder: Path, cache: Path) -> list[str]:
+def doubled(folder: Path, cache: Path, **variables: str) -> list[str]:
     """Calls two compiled functions of a module in this folder; returns the results, and what was not read from disk."""
     folder.mkdir(exist_ok=True)
     (folder / "doubled.py").write_text(
@@ -156,7 +156,7 @@ def doubled(folder: Path, cache: Path) -> list[str]:
         "@entry\ndef thrice(x):\n    return 3 * x\n"
         "print(twice(2), thrice.ctypes(3), twice.stats.cache_hits.total(), thrice.cache_hits)\n"
     )
-    environ = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(folder)}
+    environ = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(folder), **variables}
     command = [sys.executable, "-c", "import doubled"]
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert ended.stderr == ""
@@ -172,6 +172,33 @@ def test_functions_are_compiled_even_if_no_folder_can_be_written(tmp_path: Path)
     """This is so in a container whose files are all read-only. Each process then compiles for itself."""
     (tmp_path / "cache").touch()  # a file, so that no folder can be made in it
     assert doubled(tmp_path / "one", tmp_path / "cache") == ["4", "9", "0", "0"]
+
+
+def test_functions_are_compiled_even_if_the_environment_allows_no_place_for_their_code(tmp_path: Path) -> None:
+    variable = {"NUMBA_CACHE_LOCATOR_CLASSES": "IPythonCacheLocator"}
+    assert doubled(tmp_path / "one", tmp_path / "cache", **variable) == ["4", "9", "0", "0"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_user_who_may_not_enter_the_folder_beside_the_source_has_another_one(tmp_path: Path) -> None:
+    """The folder is private if its first process made it so."""
+    package = tmp_path / "package"
+    (package / "__pycache__" / "compiled-1").mkdir(parents=True)
+    (package / "__pycache__" / "compiled-1" / machine_code._mark()).touch()
+    (package / "__pycache__").chmod(0o700)
+    program = (
+        "import os, pathlib, sys\n"
+        "from pidts.binlog import machine_code\n"
+        "mark = machine_code._mark()\n"
+        "os.setuid(65534)\n"
+        f"beside = pathlib.Path({str(package / '__pycache__')!r})\n"
+        "print(machine_code._parent(beside, 'compiled-1'))\n"
+    )
+    tmp_path.chmod(0o755)
+    environ = {**os.environ, "XDG_CACHE_HOME": "/nobody"}
+    environ.pop("NUMBA_CACHE_DIR", None)
+    ended = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
+    assert ended.stdout == "/nobody/pidts\n", ended.stderr
 
 
 def test_damaged_machine_code_is_compiled_again(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import event
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCacheLocator, NullCache, _Cache
 from numba.core.ccallback import CFunc
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
@@ -60,7 +60,7 @@ def entry(function: Callable[..., int]) -> Any:
 
 def _kept(function: F, **options: Any) -> F:
     done: Any = numba.njit(nogil=True, error_model="numpy", **options)(function)
-    done._cache = _MachineCode(function)  # noqa: SLF001 - Numba has no other way to choose where code is kept
+    done._cache = _cache(function)  # noqa: SLF001 - Numba has no other way to choose where code is kept
     compiled: F = done
     return compiled
 
@@ -113,7 +113,15 @@ class _Entry(CFunc):
 
     def __init__(self, function: Callable[..., int], *about: Any, **options: Any) -> None:
         super().__init__(function, *about, **options)
-        self._cache = _MachineCode(function)
+        self._cache = _cache(function)
+
+
+def _cache(function: Callable[..., Any]) -> _Cache:
+    """Returns the cache of a function's code. It is empty if NUMBA_CACHE_LOCATOR_CLASSES allows no place for it."""
+    try:
+        return _MachineCode(function)
+    except RuntimeError:
+        return NullCache()
 
 
 class _OpenCompilations(event.Listener):

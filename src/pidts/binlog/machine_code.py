@@ -64,7 +64,7 @@ def progress() -> str:
 
 def is_complete() -> bool:
     """Whether the folder has the machine code of every function that a task needs, for this machine's processor."""
-    return (cache_folder() / _mark()).exists()
+    return _has_mark(cache_folder())
 
 
 def complete(compile_all: Callable[[], object]) -> None:
@@ -103,6 +103,11 @@ def last_kept_at() -> float:
     return latest
 
 
+def _has_mark(folder: Path) -> bool:
+    """Whether the folder is complete, and this user can read it. `Path.exists` would raise if the folder is private."""
+    return os.access(folder / _mark(), os.R_OK)
+
+
 def _mark(machine: Path = Path("/proc/cpuinfo")) -> str:
     """Returns the name of a file that exists if the code is complete for this processor, Python and Numba."""
     what = f"{version('numba')} {sys.implementation.cache_tag}"
@@ -117,8 +122,7 @@ def _parent(beside: Path, name: str) -> Path:
         return Path(chosen)
     with suppress(OSError):
         beside.mkdir(exist_ok=True)
-    is_usable = os.access(beside, os.W_OK) or (beside / name / _mark()).exists()
-    return beside if is_usable else _of_user()
+    return beside if os.access(beside, os.W_OK) or _has_mark(beside / name) else _of_user()
 
 
 def _of_user() -> Path:
