@@ -176,7 +176,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("syncers.all.queue-size", 0, "limits.bytes", 56 << 20),
     ("syncers.all.checkpoint-flush-interval", 5, "note", "commit in one transaction"),
     ("syncers.all.compact", False, "note", "always compacted"),
-    ("syncers.all.multiple-rows", False, "note", "many at a time"),
+    ("syncers.all.multiple-rows", False, "note", "many rows are always written at once"),
     ("syncers.all.safe-mode", True, "safe_mode", True),
     ("syncers.all.safe-mode-duration", "0s", "safe_start", False),
     ("syncers.all.safe-mode-duration", "1m30s", "note", "ends at the place where the source's log ended"),
