@@ -18,7 +18,7 @@ from pymysql.cursors import Cursor
 
 from pidts.login import Tls
 from pidts.login.link import Link
-from pidts.login.password_file import with_password
+from pidts.login.password_file import Account, with_password
 from pidts.login.plugins import PLUGINS
 from pidts.model import ConfigError, Where
 from pidts.source.failures import explained
@@ -174,7 +174,8 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
 
     `answer_within` is for short queries: without an answer after so many seconds, the connection is closed.
     """
-    connection = with_password(partial(_log_in, config), config.password, config.password_file)
+    account = Account(config.host, config.port, config.user)
+    connection = with_password(partial(_log_in, config), account, config.password, config.password_file)
     try:
         # The login has succeeded, so an error here is an error of the connection.
         with explained(config.where):

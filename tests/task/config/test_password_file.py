@@ -1,7 +1,8 @@
-"""A task file's password file is read again at each login, so that a running task survives a new password."""
+"""A task file's password file is read again at each login, so that a running task survives new passwords."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from pidts.login import password_file
 from pidts.model.errors import LoginRefused
 from pidts.sandbox import start_mariadb, start_postgres
-from pidts.source import connect
+from pidts.source import SourceConfig, connect
 from pidts.source.connection import query
 from pidts.task.config.diff import difference
 from pidts.task.config.task_file import load_task
@@ -50,13 +52,46 @@ def test_a_login_takes_the_password_that_the_file_has_now(kind: str, run_sql: Ru
                     assert query(session, "SELECT 1") == [(1,)]
 
         log_in()
-        secret.write_text("second")
-        log_in()  # the file may be written before the password is changed
-        run_sql(server, changed.format("second"))
-        log_in()
-        secret.unlink()
-        with pytest.raises(LoginRefused):
+        for password in ("second", "third", "fourth"):
+            secret.write_text(password)
+            log_in()  # the file may be written before the password is changed
+            run_sql(server, changed.format(password))
             log_in()
+        secret.unlink()
+        log_in()
+        run_sql(server, changed.format("fifth"))
+        with pytest.raises(LoginRefused) as refused:
+            log_in()
+        shown = "".join(traceback.format_exception(refused.value))
+        assert not [password for password in ("first", "fourth", "fifth") if password in shown]
+        assert "fourth" not in repr(vars(password_file))
+
+
+def test_servers_that_share_a_password_file_change_their_passwords_one_after_the_other(
+    run_sql: RunSql, tmp_path: Path
+) -> None:
+    """A login falls back to what its own server has accepted, since another server may be one change ahead."""
+    secret = tmp_path / "secret"
+    secret.write_text("first")
+    with start_mariadb() as source, start_mariadb() as target:
+        for server in (source, target):
+            run_sql(server, "CREATE USER app IDENTIFIED BY 'first'")
+        logins = [
+            SourceConfig(server.host, server.port, "app", "first", password_file=str(secret))
+            for server in (source, target)
+        ]
+
+        def log_in() -> None:
+            for config in logins:
+                connect(config).close()
+
+        log_in()
+        for password in ("second", "third"):
+            secret.write_text(password)
+            log_in()
+            for server in (source, target):
+                run_sql(server, f"SET PASSWORD FOR app = PASSWORD('{password}')")
+                log_in()
 
 
 def test_a_new_password_in_the_file_is_no_edit_of_the_task(tmp_path: Path) -> None:

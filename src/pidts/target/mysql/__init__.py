@@ -10,7 +10,7 @@ from pymysql.constants import CLIENT
 
 from pidts.login import Tls
 from pidts.login.link import Link
-from pidts.login.password_file import with_password
+from pidts.login.password_file import Account, with_password
 from pidts.login.plugins import PLUGINS
 from pidts.target.mysql.connection import SessionSettings
 from pidts.target.mysql.driver import force_close, wait_without_end, watch
@@ -36,7 +36,8 @@ class MySqlTarget(SessionSettings):
 
     def connect(self) -> MySqlSession:
         """Returns a new session. A lost connection is detected after half a minute; a statement may take hours."""
-        connection = with_password(self._log_in, self.password, self.password_file)
+        account = Account(self.host, self.port, self.user)
+        connection = with_password(self._log_in, account, self.password, self.password_file)
         try:
             wait_without_end(connection)
             watch(connection)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import psycopg
 
 from pidts.login import Tls
-from pidts.login.password_file import with_password
+from pidts.login.password_file import Account, with_password
 from pidts.model.type_map import TypeMap
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.connect import connect
@@ -39,7 +39,8 @@ class PostgresTarget:
 
     def connect(self) -> PostgresSession:
         """Returns a new session; its connection fails if the server is silent for half a minute."""
-        connection = with_password(self._log_in, self.password, self.password_file)
+        account = Account(self.host, self.port, self.user)
+        connection = with_password(self._log_in, account, self.password, self.password_file)
         try:
             return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types, changes=self.changes)
         except BaseException:
