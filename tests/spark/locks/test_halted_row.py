@@ -49,7 +49,7 @@ def test_a_row_that_differs_halts_its_table_and_both_rows_are_shown(
         # The change of row 1 waits. Row 2 differs, too, but no change of it waits.
         compared = task.command("verify", path)
         assert compared.returncode == 5, compared.stdout
-        assert b"2 rows in tables with changes that are not applied yet are not equal" in compared.stdout
+        assert b"2 rows are not equal now; their tables have changes that are not applied yet" in compared.stdout
         assert (
             f"{name} (id=2): not equal in v, and changes of its table are not applied yet".encode() in compared.stdout
         )

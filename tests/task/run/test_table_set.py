@@ -866,7 +866,7 @@ def test_a_relay_that_others_need_is_not_emptied_after_any_refusal_of_a_source(t
     with pytest.raises(Halted) as caught:
         task.start(resync=(), lost=lost)
     assert (caught.value.code, refusal.what in caught.value.what) == ("relay-still-needed", True)
-    assert "task other needs it" in caught.value.what
+    assert "task other still needs it" in caught.value.what
     assert (task.state(), relay_begin(task)) == (before, begins), "what is refused changes nothing"
     forget_need(task.config.relay, "s", "other")
     assert task.start(resync=(), lost=lost).notes[0].startswith(refusal.what)
@@ -891,7 +891,7 @@ def test_a_relay_that_others_need_is_not_emptied_after_its_log_was_lost(purged: 
     with pytest.raises(Halted, match="relay-still-needed") as caught:
         task.start(resync=())
     assert "purged its log after" in caught.value.what
-    assert "task other needs it" in caught.value.what
+    assert "task other still needs it" in caught.value.what
     assert (task.state(), relay_begin(task)) == (before, begins), "what is refused changes nothing"
     forget_need(task.config.relay, "s", "other")
     task.start(resync=())
