@@ -16,9 +16,10 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_command, show_ddl_list, show_halt, show_halts, show_retry
 from pidts.cli.errors import remember_task
-from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, TableName
+from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, Table, TableName
 from pidts.model.advice import COMPARE_TODO, RETRY
 from pidts.schema import PartitionRows
+from pidts.target.difference import refuse_shortened
 from pidts.target.refusals import constraint_todo, trigger_todo
 from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
 from pidts.task.operate.ddl_commands import BlockedChange
@@ -401,6 +402,12 @@ def test_the_advice_to_try_again_is_given_once() -> None:
         (
             replace(CHANGE, code="ddl-not-translatable"),
             "If rows then have wrong values, copy the table again: stop the task, then",
+        ),
+        (
+            replace(
+                CHANGE, code="ddl-not-translatable", todo=refuse_shortened("at", Table(TableName("shop", "b"), ())).todo
+            ),
+            "Then copy the table again: stop the task, then",
         ),
         (replace(CHANGE, code="shard-awaits"), "Mend it. See: pidts ddl list t"),
         (ROWS, "If the row is right: correct what refuses it, then run: pidts ddl retry t --table shop.b"),

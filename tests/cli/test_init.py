@@ -235,6 +235,9 @@ def test_a_check_accepts_the_file(
         assert run_command(["init", *urls, "--tables", f"{name}.*", "-o", "-"]) == 0
         assert capsys.readouterr().out.splitlines()[3:] == text.splitlines()[3:]
         assert run_command(["init", *urls, "--tables", "no_such.*", "-o", "other.yaml"]) == 3
+        capsys.readouterr()
+        assert run_command(["init", *urls, "--tables", f"{name}.orders, no_such.*", "-o", "other.yaml"]) == 3
+        assert "can see no table on the source that matches no_such.*" in capsys.readouterr().err
         assert not Path("other.yaml").exists()
     finally:
         run_sql(servers[0], f"DROP DATABASE {name}")

@@ -139,6 +139,10 @@ def test_a_list_of_thousands_of_tables_compares_each_table_with_its_own_patterns
         ("shop", TableName("shop", "orders"), True),
         ("shop.o*", TableName("shop", "orders"), True),
         ("my.a*,shop.orders", TableName("shop", "orders"), True),
+        ("my.app.*", TableName("my.app", "orders"), True),
+        ("my.app.*", TableName("my", "app.orders"), True),
+        ("my.app.*", TableName("my", "orders"), False),
+        ("m*.app.*", TableName("my.app", "orders"), False),
     ],
 )
 def test_the_names_in_an_option_may_have_dots(text: str, table: TableName, *, takes: bool) -> None:

@@ -19,6 +19,7 @@ from pidts.model.errors import AccessNotGranted, DatabaseMissing, LoginRefused, 
 if TYPE_CHECKING:
     from pidts.cli.server_urls import Address
 
+_GRANT = "GRANT SELECT on the tables, or correct --tables"
 _SOURCE_PASSWORD, _TARGET_PASSWORD = "SOURCE_PASSWORD", "TARGET_PASSWORD"
 _REFUSED_LOGINS = {"access-denied": _SOURCE_PASSWORD, "target-denied": _TARGET_PASSWORD}
 """The codes of refused logins, and the variable with the password of this server."""
@@ -68,7 +69,12 @@ def init(
         raise _with_advice(error, upstream, downstream) from None
     if not look.taken:
         what = f"{upstream.user} can see no table on the source" + (f" that matches {tables}" if tables else "")
-        raise PrecheckFailed("nothing-to-take", what, todo="GRANT SELECT on the tables, or correct --tables")
+        raise PrecheckFailed("nothing-to-take", what, todo=_GRANT)
+    parts = [part for name in tables.split(",") if (part := name.strip())]
+    unseen = [part for part in parts if not any(map(AllowList.parse(part), (one.name for one in look.tables)))]
+    if unseen:
+        what = f"{upstream.user} can see no table on the source that matches {', '.join(unseen)}"
+        raise PrecheckFailed("nothing-to-take", what, todo=_GRANT)
     task = name or task_name_of(look.taken)
     logins = [
         Login(one.host, one.port, one.user, one.variable, security_of(one.tls), type=one.type, database=one.database)

@@ -115,8 +115,13 @@ class AllowList:
 
 
 def _pairs(text: str) -> Iterable[_Pair]:
-    """Yields each schema and table that the text may name: without wildcards, either name may contain dots."""
+    """Yields each schema and table that the text may name: without wildcards, either name may contain dots.
+
+    If the whole last name is `*`, it may stand for all tables of a schema whose name contains dots.
+    """
     parts = text.split(".")
+    if len(parts) > 2 and parts[-1] == "*" and not is_wide(text.removesuffix(".*")):
+        yield ".".join(parts[:-1]), "*"
     for place in range(1, 2 if is_wide(text) else len(parts) + 1):
         yield ".".join(parts[:place]), ".".join(parts[place:]) or "*"
 

@@ -51,6 +51,8 @@ not named the cause, their advice is `COMPARE_TODO`.
 """
 _RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync")
 """Find commands in a halt's own advice. A sentence that only mentions `--resync` does not count as a command."""
+_ALWAYS = "Then copy the table again"
+"""A part of the advice of halts at statements after which rows of the target have other values than on the source."""
 _DEPENDED_ON = frozenset({"objects-depend"})
 """Codes of halts at statements that the target refuses as long as other objects depend on the table."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
@@ -84,7 +86,8 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
         return [f"See: pidts ddl list {quoted}"]
     if halt.statement and halt.code in _NEEDS_COPY:
         first = f"First run: pidts ddl replace {quoted} {_prefilled(halt, at)}"
-        return [first, f"If rows then have wrong values, copy the table again: {resync}"]
+        when = "Then" if _ALWAYS in halt.todo else "If rows then have wrong values,"
+        return [first, f"{when} copy the table again: {resync}"]
     if halt.statement and halt.code in _DEPENDED_ON:
         again = f"Then run: pidts ddl retry {quoted} {at} --yes; then create them again, as far as they are still valid"
         whole = _prefilled(halt, at, before="DROP ...; ", after="; CREATE ...", confirmed=False)
