@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pidts.bounded_file import read_small
 from pidts.model.errors import LoginRefused
@@ -13,13 +13,28 @@ from pidts.model.errors import LoginRefused
 _Connection = TypeVar("_Connection")
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The user of a server. Two servers may share a password file, and their passwords do not change together."""
+class ServerLogin(Protocol):
+    """A dataclass with the address, user and password of a server."""
 
-    host: str
-    port: int
-    user: str
+    @property
+    def host(self) -> str:
+        """The server's name or address."""
+
+    @property
+    def port(self) -> int:
+        """The server's port."""
+
+    @property
+    def user(self) -> str:
+        """The account's name."""
+
+    @property
+    def password(self) -> str:
+        """The password that was read when the task file was read."""
+
+    @property
+    def password_file(self) -> str:
+        """The file from which the password comes; empty if there is no such file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +42,43 @@ class _Accepted:
     password: str = field(repr=False)
 
 
-_accepted: dict[tuple[str, Account], _Accepted] = {}
-"""The last password that a server has accepted in this process, for each password file and account."""
+_accepted: dict[tuple[str, str, int, str], _Accepted] = {}
+"""The last password that a server has accepted in this process, keyed by password file, host, port and user.
+
+Two servers may share a password file, and their passwords do not change together.
+"""
 
 
-def with_password(log_in: Callable[[str], _Connection], account: Account, known: str, file: str) -> _Connection:
-    """Logs in with the present password of the file; an empty name means no file.
+def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _Connection:
+    """Logs in with the present password of the file, or with `login.password` if there is no file.
 
     The file may have been written before the server's password was changed. So if the server refuses the file's
-    password, the next attempts are the last password that this server has accepted, and `known`, the password that was
-    read when the task file was read. `known` alone is too old if the password has changed twice since then.
+    password, the next attempts are the last password that this server has accepted, and `login.password`. The latter
+    alone would be too old if the password has changed twice since the task file was read.
     """
-    if not file:
-        return log_in(known)
-    last = _accepted.get((file, account), _Accepted(known)).password
-    *earlier, final = dict.fromkeys((_present(file, last), last, known))
+    if not login.password_file:
+        return log_in(login.password)
+    last = _last_accepted(login)
+    *earlier, final = dict.fromkeys((_present(login.password_file, last), last, login.password))
     for password in earlier:
         try:
             connection = log_in(password)
         except LoginRefused:
             continue
-        _accepted[file, account] = _Accepted(password)
+        _accepted[_key(login)] = _Accepted(password)
         return connection
     connection = log_in(final)
-    _accepted[file, account] = _Accepted(final)
+    _accepted[_key(login)] = _Accepted(final)
     return connection
+
+
+def state_for_another_process(login: ServerLogin) -> list[Any]:
+    """Returns the state with which a frozen, slotted dataclass is pickled, with the last accepted password.
+
+    A new process, such as a worker of Spark, knows no password but the one it is given.
+    """
+    names = (one.name for one in fields(login))  # type: ignore[arg-type]
+    return [_last_accepted(login) if name == "password" else getattr(login, name) for name in names]
 
 
 def read_password(path: Path) -> str:
@@ -64,3 +91,12 @@ def _present(file: str, last: str) -> str:
         return read_password(Path(file))
     except (OSError, UnicodeDecodeError):
         return last
+
+
+def _last_accepted(login: ServerLogin) -> str:
+    found = _accepted.get(_key(login)) if login.password_file else None
+    return login.password if found is None else found.password
+
+
+def _key(login: ServerLogin) -> tuple[str, str, int, str]:
+    return login.password_file, login.host, login.port, login.user

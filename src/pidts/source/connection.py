@@ -18,7 +18,7 @@ from pymysql.cursors import Cursor
 
 from pidts.login import Tls
 from pidts.login.link import Link
-from pidts.login.password_file import Account, with_password
+from pidts.login.password_file import state_for_another_process, with_password
 from pidts.login.plugins import PLUGINS
 from pidts.model import ConfigError, Where
 from pidts.source.failures import explained
@@ -109,6 +109,10 @@ class SourceConfig:
             tls=tls,
         )
 
+    def __getstate__(self) -> list[Any]:
+        """Returns the state for a pickle: another process gets the last password that the server has accepted."""
+        return state_for_another_process(self)
+
     @property
     def where(self) -> Where:
         """Returns the source's name and address for errors."""
@@ -174,8 +178,7 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
 
     `answer_within` is for short queries: without an answer after so many seconds, the connection is closed.
     """
-    account = Account(config.host, config.port, config.user)
-    connection = with_password(partial(_log_in, config), account, config.password, config.password_file)
+    connection = with_password(partial(_log_in, config), config)
     try:
         # The login has succeeded, so an error here is an error of the connection.
         with explained(config.where):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -27,7 +30,12 @@ target-database: {{{target}, host: {host}, port: {port}, user: app, password-fil
 mysql-instances: [{{source-id: a, from: {{host: {host}, port: {port}, user: app, password-file: secret}}}}]
 """
 
-
+NEW_PROCESS = """
+import pickle, sys
+from pidts.source import SourceConfig, connect
+login = pickle.load(sys.stdin.buffer)
+(connect(login) if isinstance(login, SourceConfig) else login.connect()).close()
+"""
 START = {"mariadb": start_mariadb, "postgres": partial(start_postgres, password="of the superuser")}
 
 
@@ -92,6 +100,22 @@ def test_servers_that_share_a_password_file_change_their_passwords_one_after_the
             for server in (source, target):
                 run_sql(server, f"SET PASSWORD FOR app = PASSWORD('{password}')")
                 log_in()
+
+
+def test_a_new_process_gets_the_password_that_the_server_has_accepted_last(run_sql: RunSql, tmp_path: Path) -> None:
+    """Spark starts new workers at any time, also between the second new file and the server's change."""
+    secret = tmp_path / "secret"
+    secret.write_text("first\n")
+    with start_mariadb() as server:
+        run_sql(server, "CREATE USER app IDENTIFIED BY 'first'")
+        (tmp_path / "t.yaml").write_text(TASK.format(target="type: mysql", host=server.host, port=server.port))
+        config = load_task(tmp_path / "t.yaml")
+        secret.write_text("second")
+        run_sql(server, "SET PASSWORD FOR app = PASSWORD('second')")
+        config.target.server.connect().close()
+        secret.write_text("third")
+        for login in (config.target.server, config.source.server):
+            subprocess.run([sys.executable, "-c", NEW_PROCESS], input=pickle.dumps(login), check=True, timeout=60)
 
 
 def test_a_new_password_in_the_file_is_no_edit_of_the_task(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pymysql
 from pymysql.constants import CLIENT
 
 from pidts.login import Tls
 from pidts.login.link import Link
-from pidts.login.password_file import Account, with_password
+from pidts.login.password_file import state_for_another_process, with_password
 from pidts.login.plugins import PLUGINS
 from pidts.target.mysql.connection import SessionSettings
 from pidts.target.mysql.driver import force_close, wait_without_end, watch
@@ -34,10 +34,13 @@ class MySqlTarget(SessionSettings):
     piece_rows: ClassVar[int] = 2_500
     buffers_rows: ClassVar[bool] = False
 
+    def __getstate__(self) -> list[Any]:
+        """Returns the state for a pickle: another process gets the last password that the server has accepted."""
+        return state_for_another_process(self)
+
     def connect(self) -> MySqlSession:
         """Returns a new session. A lost connection is detected after half a minute; a statement may take hours."""
-        account = Account(self.host, self.port, self.user)
-        connection = with_password(self._log_in, account, self.password, self.password_file)
+        connection = with_password(self._log_in, self)
         try:
             wait_without_end(connection)
             watch(connection)

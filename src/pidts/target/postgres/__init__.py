@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import psycopg
 
 from pidts.login import Tls
-from pidts.login.password_file import Account, with_password
+from pidts.login.password_file import state_for_another_process, with_password
 from pidts.model.type_map import TypeMap
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.connect import connect
@@ -37,10 +37,13 @@ class PostgresTarget:
     piece_rows: ClassVar[int] = 2_500
     buffers_rows: ClassVar[bool] = False
 
+    def __getstate__(self) -> list[Any]:
+        """Returns the state for a pickle: another process gets the last password that the server has accepted."""
+        return state_for_another_process(self)
+
     def connect(self) -> PostgresSession:
         """Returns a new session; its connection fails if the server is silent for half a minute."""
-        account = Account(self.host, self.port, self.user)
-        connection = with_password(self._log_in, account, self.password, self.password_file)
+        connection = with_password(self._log_in, self)
         try:
             return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types, changes=self.changes)
         except BaseException:
