@@ -34,7 +34,13 @@ from pidts.sandbox import Server
 from pidts.source import connect, query
 from pidts.source.finding import demand
 from pidts.source.structures import read_structures
-from pidts.task.checks.circular_replication import circle_findings, going_round, record_returned
+from pidts.task.checks.circular_replication import (
+    circle_findings,
+    demand_no_circle,
+    going_round,
+    is_unchecked,
+    record_returned,
+)
 from pidts.task.checks.source import check_one_source, passed_if_ignored
 from pidts.task.checks.task_records import ORIGINS, record_source
 from pidts.task.checks.zone_start import demand_same_zone
@@ -308,6 +314,23 @@ def test_an_undo_of_a_cutover_says_that_its_way_back_has_run(
     assert undo() == (
         f"{ways.there.name}: undone: the source is as it was before the cutover, and the task may run again\n"
     )
+
+
+def test_a_task_that_was_refused_needs_its_source_until_a_start_has_passed(
+    ways: Ways, mariadb: Server, run_sql: RunSql, database: str
+) -> None:
+    with (
+        closing(connect(ways.there.source.server)) as source,
+        closing(ways.there.target.server.connect()) as target,
+    ):
+        names = [TableName(database, "t")]
+        assert not is_unchecked(ways.there, target)
+        with pytest.raises(PrecheckFailed, match="in a circle"):
+            demand_no_circle(ways.there, source, target, names)
+        assert is_unchecked(ways.there, target)
+        run_sql(mariadb, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.back.name}'")
+        demand_no_circle(ways.there, source, target, names)
+        assert not is_unchecked(ways.there, target)
 
 
 def test_a_task_with_a_start_of_its_own_begins_after_the_changes_of_a_forgotten_task(

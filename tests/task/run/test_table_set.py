@@ -19,9 +19,12 @@ from tests.running import connect as plain_connect
 
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
+from pidts.cli.app import run_command
 from pidts.follow.client import RelayServerAddress
 from pidts.model import (
     ConfigError,
+    Cutover,
+    CutoverStage,
     Fenced,
     Halt,
     Halted,
@@ -48,6 +51,7 @@ from pidts.source import connect, position, read_structures
 from pidts.source.position import log_end
 from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
+from pidts.task.checks.circular_replication import is_unchecked
 from pidts.task.checks.source import check_one_source
 from pidts.task.config.current_server import address_of, choose_server
 from pidts.task.config.relay_origin import RelayOrigin
@@ -173,6 +177,58 @@ def test_a_first_start_refuses_tables_that_hold_rows_and_says_how_to_empty_them(
     assert "TRUNCATE" in caught.value.todo
     task.there(f'TRUNCATE "{task.schema}".t')
     task.start()
+
+
+def test_after_an_undo_of_a_cutover_the_relay_is_not_applied_before_the_source_was_asked(task: Task) -> None:
+    """A way back may have run. The relay may hold its changes, for example after a start that was refused."""
+    noted: list[bool] = []
+
+    def claimed(_: int) -> None:
+        with closing(task.config.target.server.connect()) as other:
+            noted.append(is_unchecked(task.config, other))
+
+    def resume() -> StartState:
+        away = Transient("source-lost", "gone")
+        with closing(task.config.target.server.connect()) as target:
+            return begin_task(
+                task.config, away, target, task.replicators[-1], threading.Event(), StartRequest(), (), claimed
+            )
+
+    task.make("t", "1, 1")
+    task.config = replace(task.config, mode="incremental")
+    task.start()
+    resume()
+    with closing(task.config.target.server.connect()) as target:
+        assert target.meta.cutovers.replace(task.config.name, None, Cutover(stage=CutoverStage.DONE))
+    assert run_command(["cutover", str(task.config.path), "--undo", "--yes"]) == 0
+    task.stop()
+    task.replicators.append(task.replicator())
+    with capture_logs() as logs, pytest.raises(Transient, match="gone"):
+        resume()
+    assert "what the relay holds is not applied" in str(logs)
+    assert noted == [False], "the task is not claimed"
+    assert task.replicators[-1].resume_at is None, "the relay is not filled"
+    task.start()
+    resume()
+    assert noted == [False, False]
+
+
+def test_a_first_start_is_unchecked_until_it_has_passed(task: Task) -> None:
+    """Otherwise it might be refused after its claim, and continue later without its source."""
+    noted: list[bool] = []
+    task.replicators.append(task.replicator())
+    with (
+        closing(connect(task.config.source.server)) as source,
+        closing(task.config.target.server.connect()) as target,
+    ):
+
+        def claims(_: int) -> None:
+            noted.append(is_unchecked(task.config, target))
+
+        request = StartRequest()
+        begin_task(task.config, source, target, task.replicators[-1], threading.Event(), request, (), claims)
+        assert noted == [True]
+        assert not is_unchecked(task.config, target)
 
 
 def test_a_table_that_is_dropped_between_a_first_start_and_its_repetition_is_not_on_record(

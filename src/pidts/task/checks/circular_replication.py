@@ -34,6 +34,14 @@ Crash points of the note:
 2. After the claim, or after the COMMIT that begins the new copies, and before the note is written: the next start may
    refuse the task. Then `--resync` copies the rows once more. No change is made a second time.
 
+While the source is away, this cannot be checked. A task that has begun then continues with the log in the relay, unless
+it has to be checked first. A note keeps this (`UNCHECKED`). It is written when a cutover that was done is undone, when
+a first start claims the task, and when a start is refused. A start that passes the check empties it. Crash points:
+
+1. After the note of an undo is written, and before the undo begins: the task is still cut over, and cannot run.
+2. After a claim, or after a refused start: the note is there, so the next start needs the source.
+3. After the check has passed, and before the note is empty: the next start checks once more.
+
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
 task checks again after it has recorded its own source. The later one of these checks finds the other task's record.
 """
@@ -45,10 +53,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Cutover, Lsn, Position, SourceTablesKey, TableName
+from pidts.model import Checkpoint, Cutover, Lsn, Position, PrecheckFailed, SourceTablesKey, TableName
 from pidts.model.records.altered_record import reading_note, texts
 from pidts.source import Session, server_info
-from pidts.source.finding import Finding
+from pidts.source.finding import Finding, demand
 from pidts.task.checks.task_records import (
     WritingTask,
     carried_to,
@@ -66,6 +74,9 @@ RETURNED = TableName("", "returned changes")
 """The key of the note that lists former tasks whose changes a task's target has for certain, although these tasks have
 carried them from the target to the task's source.
 """
+
+UNCHECKED = TableName("", "circles not checked")
+"""The key of the note that a task must not continue without its source, since its changes may go in a circle."""
 
 _ONE_WAY = "Carry each table in one direction only: exclude these tables from one of the two tasks"
 
@@ -124,6 +135,31 @@ def circle_findings(
             findings.append(failed(what, f"{_ONE_WAY}, or, {_forget(config, target, writer)}"))
     findings += _returned_findings(config, source, target, there, resync)
     return findings
+
+
+def demand_no_circle(config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]) -> None:
+    """Raises if another task carries, or has carried, this task's changes back. Notes whether a start has passed."""
+    try:
+        demand(circle_findings(config, source, target, tables), config.ignored_checks)
+    except PrecheckFailed:
+        target.begin()
+        note_unchecked(config, target)
+        target.commit()
+        raise
+    if is_unchecked(config, target):
+        target.begin()
+        target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), UNCHECKED, "")
+        target.commit()
+
+
+def note_unchecked(config: TaskConfig, target: TargetSession) -> None:
+    """Notes, in the caller's transaction, that the task needs its source to continue, until a start has passed."""
+    target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), UNCHECKED, "yes")
+
+
+def is_unchecked(config: TaskConfig, target: TargetSession) -> bool:
+    """Whether the task must not continue without its source."""
+    return bool(target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), UNCHECKED))
 
 
 def _forget(config: TaskConfig, target: TargetSession, writer: WritingTask) -> str:

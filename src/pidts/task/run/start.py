@@ -46,10 +46,14 @@ from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.shards.structures import joined
 from pidts.source import Session, log_end, schema_charsets, source_dialect
-from pidts.source.finding import demand
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
-from pidts.task.checks.circular_replication import circle_findings, record_returned
+from pidts.task.checks.circular_replication import (
+    demand_no_circle,
+    is_unchecked,
+    note_unchecked,
+    record_returned,
+)
 from pidts.task.checks.joining.both_have_rows import demand_no_others, fits_between_zones
 from pidts.task.checks.joining.opposite_task import await_opposite, begins_merging
 from pidts.task.checks.restored_zone import demand_not_restored
@@ -171,7 +175,7 @@ def begin_task(
     # after it.
     structures = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
     # If two tasks start for the first time together, at least one task finds the other task's note here.
-    demand(circle_findings(config, source, target, structures), config.ignored_checks)
+    demand_no_circle(config, source, target, structures)
     safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
     charsets, dialect = schema_charsets(source), source_dialect(source)
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
@@ -206,6 +210,14 @@ def _resume_without_source(
     """
     source_id = config.source.source_id
     if not stored or wanted != StartRequest():
+        raise absence
+    if is_unchecked(config, target):
+        _log.warning(
+            "what the relay holds is not applied: only the source shows whether another task has carried these changes "
+            "from the target to the source",
+            source=source_id,
+            cause=str(absence),
+        )
         raise absence
     state = resumed_state(stored)
     rule_changes.require_unmoved_rows(config, target, other_parts)
@@ -314,13 +326,18 @@ def _first_start(
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
+
+    def claims(epoch: int) -> None:
+        note_unchecked(config, target)
+        on_claim(epoch)
+
     # The lock is needed for two reasons:
     # - Several sources write the same records.
     # - Two runs may start a new source at the same time. Without the lock, the second run's structures could be
     #   combined with the first run's checkpoint. With it, the second run finds this checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
-        return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=on_claim)
+        return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=claims)
 
 
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:
