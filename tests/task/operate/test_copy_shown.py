@@ -28,6 +28,10 @@ def database(mariadb: Server, postgres: Server, run_sql: RunSql, request: pytest
     run_sql(mariadb, f"INSERT INTO t SELECT seq, RPAD(seq, 80, 'x') FROM seq_1_to_{ROWS}", database=name)
     run_sql(mariadb, "ANALYZE TABLE t", database=name)
     run_sql(postgres, f"CREATE DATABASE {name}")
+    run_sql(postgres, f"CREATE SCHEMA {name}", database=name)
+    # The target sleeps at some rows, so that the job lasts for seconds on any machine.
+    slow = f"CHECK (id % {ROWS // 10} <> 0 OR pg_sleep(0.4)::text IS NOT NULL)"
+    run_sql(postgres, f"CREATE TABLE {name}.t (id INT {request.param}, a VARCHAR(80), {slow})", database=name)
     yield name
     run_sql(mariadb, f"DROP DATABASE {name}")
     run_sql(postgres, f"DROP DATABASE {name} WITH (FORCE)")
