@@ -59,17 +59,17 @@ def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _
     if not login.password_file:
         return log_in(login.password)
     last = _last_accepted(login)
-    *earlier, final = dict.fromkeys((_present(login.password_file, last), last, login.password))
-    for password in earlier:
+    waiting = list(dict.fromkeys((_present(login.password_file, last), last, login.password)))
+    while True:
+        password = waiting.pop(0)
         try:
             connection = log_in(password)
         except LoginRefused:
+            if not waiting:
+                raise
             continue
         _accepted[_key(login)] = _Accepted(password)
         return connection
-    connection = log_in(final)
-    _accepted[_key(login)] = _Accepted(final)
-    return connection
 
 
 def state_for_another_process(login: ServerLogin) -> list[Any]:

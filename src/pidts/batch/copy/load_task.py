@@ -127,8 +127,7 @@ def carry_out(
             continue
         began = time.monotonic()
         phased = _reread if piece.request.phase is Phase.REREAD else _extras
-        whole = partial(_whole, streamed=partial(streamed, piece.request))
-        work = whole if piece.request.whole else phased
+        work = partial(_whole, streamed=partial(streamed, piece.request)) if piece.request.whole else phased
         fetched = _again(partial(work, context, piece, table))
         yield replace(fetched, seconds=time.monotonic() - began)
 

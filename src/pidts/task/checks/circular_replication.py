@@ -49,7 +49,8 @@ task checks again after it has recorded its own source. The later one of these c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from pidts.apply import TargetSession
@@ -198,13 +199,8 @@ def record_returned(
     there = server_identity(config, target)
     rows = tuple(checkpoints)
     known, place = _returned(config, target), (config.name, SourceTablesKey(config.source.source_id))
-    found = [
-        _ended(writer, cutover)
-        for writer, cutover, names in _ways_back(config, source, there)
-        if _ended(writer, cutover) in known
-        or all(map(is_copied, names))
-        or all(_has_changes_of(row, writer, cutover) for row in rows)
-    ]
+    ways = _ways_back(config, source, there)
+    found = [_ended(way.writer, way.cutover) for way in ways if _is_certain(way, known, rows, is_copied)]
     if set(found) != known:
         target.begin()
         target.meta.notes.write(*place, RETURNED, json.dumps(found, ensure_ascii=False))
@@ -222,20 +218,35 @@ def _ended(writer: WritingTask, cutover: Cutover) -> str:
     return f"{writer.meta_schema}.{writer.task} {cutover.done_at}"
 
 
-def _ways_back(
-    config: TaskConfig, source: Session, there: str
-) -> Iterator[tuple[WritingTask, Cutover, list[TableName]]]:
-    """Yields each task that was cut over to the source, and has carried changes of the target there.
+@dataclass(frozen=True, slots=True)
+class _WayBack:
+    """A task that was cut over to the source, and has carried changes of the target there."""
 
-    The names are the source's tables whose changes this task carries to where they came from.
-    """
+    writer: WritingTask
+    cutover: Cutover
+    names: list[TableName]
+    """The source's tables whose changes this task carries to where they came from."""
+
+
+def _ways_back(config: TaskConfig, source: Session, there: str) -> Iterator[_WayBack]:
     if config.is_between_zones or not there:
         return
     for writer in former_writers_on(source):
         own = writer.origins[0]
         names = sorted(end for name, end in own.tables.items() if carried_to(config, end) == name)
         if names and writer.cutover is not None and is_same_server(own.server, there):
-            yield writer, writer.cutover, names
+            yield _WayBack(writer, writer.cutover, names)
+
+
+def _is_certain(
+    way: _WayBack, known: Collection[str], rows: Iterable[Checkpoint], is_copied: Callable[[TableName], bool]
+) -> bool:
+    """Whether the target has all changes of a way back for certain. `known`: the names in the note `RETURNED`."""
+    return (
+        _ended(way.writer, way.cutover) in known
+        or all(map(is_copied, way.names))
+        or all(_has_changes_of(row, way.writer, way.cutover) for row in rows)
+    )
 
 
 def _has_changes_of(row: Checkpoint, writer: WritingTask, cutover: Cutover) -> bool:
@@ -262,20 +273,18 @@ def _returned_findings(
         return []  # The first start judges its place after it has claimed the task.
     found = []
     known = _returned(config, target)
-    for writer, cutover, names in _ways_back(config, source, there):
-        if _ended(writer, cutover) in known or all(is_selected(resync, name) for name in names):
-            continue
-        if all(_has_changes_of(row, writer, cutover) for row in rows):
+    for way in _ways_back(config, source, there):
+        if _is_certain(way, known, rows, partial(is_selected, resync)):
             continue
         what = (
-            f"task {writer.task} has carried changes from this task's target to this source, up to the switch at "
-            f"{cutover.position or 'an unknown place of the log'}. Nothing shows that this task's checkpoint "
+            f"task {way.writer.task} has carried changes from this task's target to this source, up to the switch at "
+            f"{way.cutover.position or 'an unknown place of the log'}. Nothing shows that this task's checkpoint "
             f"({rows[0].position or rows[0].lsn}) is after that. So this task might make these changes on the target a "
-            f"second time: changes of {_listed(names)} in a circle"
+            f"second time: changes of {_listed(way.names)} in a circle"
         )
         fix = (
             "Leave this task as it is. To carry the later changes of the source, run `pidts cutover --reverse` "
-            f"with the file of task {writer.task}, and then the task that it writes: it begins at that switch. If "
+            f"with the file of task {way.writer.task}, and then the task that it writes: it begins at that switch. If "
             "the source does not have that place any more, or if this task is to continue, make the target equal to "
             f"the source by a new copy of all rows: {config.run_command(' --resync')}"
         )

@@ -30,7 +30,7 @@ from pidts.replicate import RELAY_FULL, log_file_at
 from pidts.schema.online.names import Role
 from pidts.source import Session, position, read_structures, server_info, source_dialect
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.replicator_process import ReplicatorProcess, because_of
 
 _log = structlog.get_logger(__name__)
 
@@ -121,15 +121,15 @@ class StructureReader:
                 raise self._moved(own, origin)
             if time.monotonic() > look_at:
                 look_at = time.monotonic() + _LOOK_SECONDS
-                self.show_step(f"step 2 of 3: {self._wait_text(own, origin)}")
+                self.say(self._wait_text(own, origin))
 
     def wait_for(self, lsn: Lsn | None, relay: RelayReader) -> None:
         """Waits until the relay has everything up to `lsn`; if `lsn` is None, until it has anything."""
+        wait_for_relay(self.config, self.replicator, lsn, self.stop, relay, show_step=self.say)
 
-        def show(text: str) -> None:
-            self.show_step(f"step 2 of 3: {text}")
-
-        wait_for_relay(self.config, self.replicator, lsn, self.stop, relay, show_step=show)
+    def say(self, text: str) -> None:
+        """Shows what the start waits for."""
+        self.show_step(f"step 2 of 3: {text}")
 
     def wait(self, relay: RelayReader, end: LogPoint) -> None:
         """Waits until the relay has the log up to `end`. Raises if it continues with another server's log before."""
@@ -141,8 +141,7 @@ class StructureReader:
 
     def _wait_text(self, own: str, origin: Origin | None) -> str:
         there = f"ends in the log of {origin.server}" if origin is not None else "is empty"
-        lack = self.replicator.lack()
-        cause = f": {lack.error.what}" if lack is not None else ""
+        cause = because_of(self.replicator.lack())
         return f"waiting for the log of {own}, which answers at the source's address; the relay {there}{cause}"
 
     def _moved(self, own: str, origin: Origin | None) -> Transient:
@@ -242,7 +241,7 @@ def wait_for_relay(
             look_at = time.monotonic() + _LOOK_SECONDS
             lack = replicator.lack()
             if lack is not None or is_lacking:
-                show_step("waiting for the source's log" + (f": {lack.error.what}" if lack is not None else ""))
+                show_step(f"waiting for the source's log{because_of(lack)}")
             is_lacking = lack is not None
             if lack is not None and lack.error.code == RELAY_FULL:
                 # The log that all tasks have applied is removed, to make room for the awaited log.

@@ -120,6 +120,11 @@ class ReplicatorWaits:
 _USUAL_WAITS = ReplicatorWaits()
 
 
+def because_of(lack: ReceiveProblem | None) -> str:
+    """Returns the end of a text about a wait: why no log is received. It is empty if log is received."""
+    return f": {lack.error.what}" if lack is not None else ""
+
+
 @dataclass(slots=True)
 class ReplicatorProcess:
     """Keeps one replicator running, or one follower of a relay server."""
@@ -253,9 +258,8 @@ class ReplicatorProcess:
             if stop.wait(0.02):
                 return False
             if time.monotonic() > look_at + _LOOK_SECONDS:
-                look_at, lack = time.monotonic(), self.lack()
-                cause = f": {lack.error.what}" if lack is not None else ""
-                show_step(f"step 2 of 3: waiting until the replicator is connected to the source{cause}")
+                look_at = time.monotonic()
+                show_step(f"waiting until the replicator is connected to the source{because_of(self.lack())}")
         return True
 
     def lack(self) -> ReceiveProblem | None:

@@ -249,7 +249,7 @@ class TableSet:
         if self._loss is not None:
             return self._begin_anew(claimed, self._loss)
         reader = self._reader
-        if self._wanted.resync is not None and not reader.replicator.await_connection(reader.stop, reader.show_step):
+        if self._wanted.resync is not None and not reader.replicator.await_connection(reader.stop, reader.say):
             raise StartStopped
         task, source_id = self._config.name, self._config.source.source_id
         known = self._target.meta.structures.load(task, SourceTablesKey(source_id))
