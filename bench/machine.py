@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 def machine() -> dict[str, Any]:
-    """Returns the machine's description. Called before the bench begins, so the load is that of other programs."""
+    """Returns the machine's description. Call this before the bench begins: `load_before` is that of other programs."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return {

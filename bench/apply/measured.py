@@ -1,4 +1,4 @@
-"""Prints the result of each measurement as one line, and keeps the last result of each pair of contenders in a file."""
+"""Prints the result of each measurement as one line, and keeps the last result of each contender in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def keep(path: Path, command: dict[str, Any], runs: list[dict[str, Any]], *places: str) -> None:
-    """Adds results to the file. Replaces earlier results that have the same values of the keys `places`."""
+    """Adds results to the file. A result replaces an earlier result with the same values under the keys `places`."""
     known = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
     place = operator.itemgetter(*places)
     new = {place(run) for run in runs}

@@ -1,4 +1,4 @@
-"""How fast are changes applied that are not plain? Compares each kind with plain changes of the same rows, in one run.
+"""How fast are special kinds of changes applied? Compares each kind with plain changes of the same rows, in one run.
 
     python bench/apply/not_plain.py [--kinds minimal,compressed,xa,keyless,guard,payload] [--targets mariadb] ...
 
@@ -9,8 +9,9 @@
 - guard: plain changes, and the task has a version column.
 - payload: MySQL's compressed transactions (`binlog_transaction_compression`), compared with a plain log of MySQL.
 
-The relay has all changes from the beginning. CPU time is that of the task's processes, without the CPU time
-of a second run of the same task, which has nothing to apply. `server` is the CPU time of the target's server.
+Plain changes are inserts, updates and deletes of whole rows. The relay has all changes from the beginning. CPU time is
+that of the task's processes, minus the CPU time of a second run of the task that has nothing to apply: its start and
+its end. `server` is the CPU time of the target's server.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _KEYLESS = replace(
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of changes: the source that logs them, and the settings under which it does."""
+    """A kind of changes: the source that logs them, and the statements that it runs before and after."""
 
     source: str = "mariadb"
     begin: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
     procedure: str = "small"
     compared: str = "plain"
-    """The kind with which it is compared."""
+    """The kind of plain changes with which this kind is compared."""
     more: dict[str, Any] | None = None
-    """Keys of the task file."""
+    """More keys of `pidts` in the task file."""
 
 
 KINDS = {
@@ -201,7 +202,7 @@ def measured(task: Task, target: TargetServer) -> dict[str, Any]:
 
 
 def against_plain(runs: list[dict[str, Any]], plain: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the ratios of each round."""
+    """Returns, for each round, the rate and the CPU time of a kind as multiples of those of plain changes."""
     pairs = list(zip(runs, plain, strict=True))
     return {
         "of the plain rate": [
@@ -229,12 +230,16 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--targets", default="mariadb,postgres")
-    parser.add_argument("--size", type=int, default=4, help="rows of a transaction: 1, 4 or 1000")
-    parser.add_argument("--rows", type=int, default=600_000, help="of the table")
-    parser.add_argument("--changes", type=int, default=50_000, help="in each log; no row is in two logs of one source")
-    parser.add_argument("--rounds", type=int, default=1, help="of each kind, in turn; the median counts")
-    parser.add_argument("--folder", type=Path, help="where relay and tables are written")
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--size", type=int, default=4, help="rows in a transaction: 1, 4 or 1000")
+    parser.add_argument("--rows", type=int, default=600_000, help="rows of the table")
+    parser.add_argument(
+        "--changes", type=int, default=50_000, help="changes in each log; no row is in two logs of one source"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="how often each kind is measured, in turn; the median counts"
+    )
+    parser.add_argument("--folder", type=Path, help="the folder for the relay and the tables")
+    parser.add_argument("--result", type=Path, help=f"the JSON file to which results are added, such as {RESULT}")
     return parser.parse_args()
 
 

@@ -30,12 +30,12 @@ _PIDTS = [sys.executable, "-m", "pidts"]
 
 
 class Task:
-    """The relay with one log of the source, and task files that read it."""
+    """The relay with one log of a source, and the task files that read this relay."""
 
     def __init__(
         self, source: Source, log: Log, folder: Path, settings: dict[str, Any], more: dict[str, Any] | None = None
     ) -> None:
-        """`settings` are keys of `spark` in the task file, `more` are keys of `pidts`."""
+        """`settings` become keys of `pidts.spark` in the task file, and `more` keys of `pidts`."""
         self._source, self._log, self._folder, self._settings = source, log, folder, settings
         self._more = more or {}
         self._relay = folder / "relay"
@@ -60,8 +60,8 @@ class Task:
                 }
             ],
             "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
-            # The relay has the whole log before the task begins. In the safe mode of a start, nothing would be
-            # compared.
+            # Without this duration, the task would write the whole log in safe mode, since the relay has it before the
+            # task begins. In safe mode, PiDTS compares no rows.
             "syncers": {"global": {"worker-count": workers, "safe-mode-duration": "0s"}},
             "pidts": {
                 "relay": str(self._relay),
@@ -118,7 +118,7 @@ class Task:
         return figures(log, begun, sum(rows.values()))
 
     def run_again(self, target: TargetServer) -> None:
-        """Runs the task when there is nothing left to apply."""
+        """Runs the task once more. It has nothing left to apply."""
         run_task(self.file(target, 1), self._folder)
 
 
@@ -145,7 +145,7 @@ def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
 
 
 def figures(log: str, begun: float, changes: int) -> dict[str, Any]:
-    """Returns the figures that the run has logged. The time before the first batch is the start, mostly of Spark."""
+    """Returns the figures that the run has logged. `start_seconds` is the time before the first batch."""
     batches = [
         (float(planned), float(called), json.loads(seconds.replace("'", '"')))
         for called, planned, seconds in _DONE.findall(re.sub(r"\x1b\[[0-9;]*m", "", log))

@@ -1,11 +1,11 @@
-"""The programs with which PiDTS is compared. None of them keeps the order of changes, survives a crash, or reads a log.
+"""The programs with which PiDTS is compared. All but `native` read no log, and cannot continue after a crash.
 
 - bulk: decoded and reduced changes, in batches of 10,000, written as fast as one connection can by SQL, with a
   checkpoint row in each commit.
 - events: the same, but rows are written as row events (BINLOG), as `pidts.target.mysql.row_events` does. The events are
-  made beforehand, so this is what the server alone needs.
+  made before the measured time begins, so this is the time of the server alone.
 - single: one statement for each row, one commit for each transaction of the source.
-- native: a replica of the same kind as the target. Its relay log is full before it begins to apply.
+- native: the target as a replica of the source. Its relay log has the whole log before it begins to apply.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _MySql:
 
 
 def events(target: TargetServer, table: Table, work: list[Batch]) -> dict[str, Any]:
-    """Writes the changes as row events; returns the rate. The events are built before the measured time begins."""
+    """Writes the changes as row events; returns the rate."""
     connection = target.connect(autocommit=False)
     connection.query("CREATE TABLE bench.mark (id INT PRIMARY KEY, place BIGINT)")
     connection.query("INSERT INTO bench.mark VALUES (1, 0)")

@@ -6,8 +6,8 @@ replication, and with single statements.
     python bench/apply/run.py [--targets mariadb,mysql97,postgres] [--shapes sb,wide] [--sizes 1,4,1000] ...
 
 A private MariaDB is the source. Every contender gets the same changes, on the same server with the same settings.
-Before each contender runs, the table is restored from the same copy. `--quick` measures one pair (MariaDB, shape sb,
-one row in a transaction) in about a minute.
+Before each contender runs, the table is restored from the same copy. `--quick` measures one combination (MariaDB,
+shape sb, one row in a transaction) in about a minute.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict
 def demand_all(target: TargetServer, name: str, rows: int) -> None:
     found = target.count()
     if found != rows:
-        raise AssertionError(f"{name} has not written all: {found} rows")
+        raise AssertionError(f"after {name}, the table has {found} rows, not {rows}")
 
 
 def of_rounds(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -153,15 +153,19 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default=",".join(KINDS))
     parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--sizes", default="1,4,1000", help="rows of a transaction")
+    parser.add_argument("--sizes", default="1,4,1000", help="numbers of rows in a transaction")
     parser.add_argument("--contenders", default="bulk,ours,ours2,single,native0,native4")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
-    parser.add_argument("--changes", type=int, default=200_000, help="in each log")
-    parser.add_argument("--rounds", type=int, default=1, help="of each contender, in turn; the median counts")
-    parser.add_argument("--seconds", type=float, default=4, help="at most, for contenders that would take minutes")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
+    parser.add_argument("--changes", type=int, default=200_000, help="changes in each log")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="how often each contender runs, in turn; the median counts"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=4, help="the longest time for contenders that would take minutes"
+    )
     parser.add_argument("--direct-rows", type=int, default=None, help="the task's `direct-rows`")
-    parser.add_argument("--folder", type=Path, help="where relay and tables are written")
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--folder", type=Path, help="the folder for the relay and the tables")
+    parser.add_argument("--result", type=Path, help=f"the JSON file to which results are added, such as {RESULT}")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:

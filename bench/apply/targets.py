@@ -1,6 +1,6 @@
 """The target servers of the benches.
 
-Before each contender, the base copy of a server's files is put back, so that all contenders begin with the same files.
+Before each contender runs, a server's files are replaced by their base copy: all contenders begin with the same files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _START: dict[str, Callable[[Path], Server]] = {
 }
 KINDS = tuple(_START)
 SQL_USER = "sql_only"
-"""An account of MariaDB that may do everything but execute row events."""
+"""An account of MariaDB that has all privileges, except those for executing row events."""
 
 
 class TargetServer:
@@ -82,7 +82,7 @@ class TargetServer:
             cursor.execute(f"VACUUM ANALYZE {self._table}")
             cursor.execute("CHECKPOINT")
         else:
-            # In this way the server reads each column as the source has written it.
+            # With this charset, the server reads each column as the source has written it.
             charset = "binary" if self.kind == "mariadb" else "utf8mb4"
             cursor.execute(f"LOAD DATA INFILE '{dump}' INTO TABLE {self._table} CHARACTER SET {charset}")
             cursor.execute(f"ANALYZE TABLE {self._table}")
@@ -96,7 +96,7 @@ class TargetServer:
     def keep_base(self) -> None:
         """Makes the server's current files the base copy, which `reset` puts back."""
         self.server.restart()
-        self.server.restart()  # completes what the first start has not finished
+        self.server.restart()  # the second start completes what the first one has not finished
         self.down()
         self._copy("data", "base")
 
@@ -113,8 +113,8 @@ class TargetServer:
     def run_in(self) -> None:
         """Makes a new PostgreSQL server write and delete as much log as an old one.
 
-        A new server first fills its memory and its new log files with zeros. This is a sixth of the server's work for a
-        copy, whichever program copies. MySQL creates its log files at once.
+        A new server first fills its memory and its new log files with zeros, whichever program copies. Without this
+        method, that work would be part of the measured time. MySQL creates its log files at once.
         """
         if self.kind != "postgres":
             return
@@ -146,7 +146,7 @@ class TargetServer:
         return found
 
     def down(self) -> None:
-        self.server._end(self.server.launch.stop_signal)  # noqa: SLF001 - down, and its folder stays
+        self.server._end(self.server.launch.stop_signal)  # noqa: SLF001 - ends the server, and keeps its folder
 
     def _copy(self, origin: str, to: str) -> None:
         subprocess.run(["cp", "-a", self._folder / origin, self._folder / to], check=True)

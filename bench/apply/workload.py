@@ -19,7 +19,7 @@ from pidts.source import SourceConfig, connect, log_end
 
 SCHEMA = "bench"
 _STRIDE = 7_368_787
-"""A prime number: the remainders of its multiples by the number of rows are all row numbers, in no visible order."""
+"""A prime number. `n * _STRIDE % rows` is a different row number for each n below `rows`, in no visible order."""
 
 _SB = "id BIGINT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL"
 _SB_ROW = (
@@ -91,7 +91,7 @@ class Log:
     begin: Position
     end: Position
     gtid: str
-    """The GTID before this part, with which a replica begins."""
+    """The GTID after which a replica begins, so that it gets exactly this part."""
 
 
 class Source:
@@ -156,11 +156,11 @@ class Source:
     def log(self, rows_per_transaction: int, changes: int, procedure: str = "small") -> Log:
         """Writes the next changes, and returns their part of the log.
 
-        `procedure` writes them in transactions of less than 1,000 rows.
+        The stored procedure `procedure` makes transactions of less than 1,000 rows.
         """
         if rows_per_transaction not in (1, 4, 1000) or changes % 1000 or self._used + changes > self.rows:
             what = f"{changes} changes in transactions of {rows_per_transaction} rows"
-            raise ValueError(f"{what}: too many changes, or neither thousands nor a known size of transactions")
+            raise ValueError(f"{what}: too many changes, no multiple of 1,000, or an unknown size of transactions")
         self.run("FLUSH BINARY LOGS")
         begin, gtid = self.end(), self.executed()
         first, behind = self._used, self._used + changes

@@ -1,9 +1,9 @@
-"""Measures the limit: the servers' own bulk commands, without a program that reads the rows between them.
+"""Measures the limit of a copy: the servers' own bulk commands, without a program between the servers.
 
 The source writes ranges of ids into files in memory (`SELECT ... INTO OUTFILE`). A pipe joins the files of a table, and
 the target reads the pipe with one command for each table (`LOAD DATA INFILE`, `COPY`). Two tables are copied at the
-same time; reading and loading of a table overlap. This copy is not consistent, it cannot resume, and no changes follow:
-a real copy has more to do.
+same time; reading and loading of a table overlap. This copy is not consistent, it cannot be continued after a crash,
+and the target gets no later changes: a real copy has more to do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Load = Callable[[TargetServer, CopiedTable, Path], None]
 
 
 def run(source: Source, target: TargetServer, load: Load) -> float:
-    """Returns the seconds for all tables. The tables exist already, as PiDTS creates them."""
+    """Creates the tables as PiDTS does, copies all rows, and returns the seconds that the rows took."""
     _make_tables(source, target)
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
         folder = Path(name)
@@ -112,7 +112,7 @@ def into_mysql(settings: str) -> Load:
 
 
 def into_postgres(*, keys_after: bool) -> Load:
-    """Returns a function that loads a table. Its keys exist from the beginning, or are created after all rows."""
+    """Returns a function that loads a table. The keys exist before the rows, or are created after all rows."""
 
     def load(target: TargetServer, table: CopiedTable, pipe: Path) -> None:
         name = f"{SCHEMA}.{table.name}"
@@ -143,5 +143,5 @@ _MYSQL = {"limit": into_mysql("autocommit = 1"), "limit2": into_mysql("unique_ch
 
 
 def ways(kind: str) -> dict[str, Load]:
-    """Returns two ways to load by hand; the faster one is the limit with which PiDTS is compared."""
+    """Returns two functions that load a table; the faster one is the limit with which PiDTS is compared."""
     return _POSTGRES if kind == "postgres" else _MYSQL

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import beside  # noqa: F401 - where workload and targets are
+import beside  # noqa: F401 - makes the next imports possible
 import psycopg
 import pymysql
 from targets import TargetServer
@@ -97,8 +97,8 @@ class Source:
     def _make(self) -> None:
         """Creates and fills the tables.
 
-        The numbers in the rows come from a table that is doubled until it is large enough: only MariaDB can generate
-        them.
+        The numbers in the rows come from a table that is doubled until it is large enough: only MariaDB has built-in
+        tables of numbers.
         """
         with closing(self.connect()) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {SCHEMA} COLLATE {_COLLATIONS['utf8mb4']}")
@@ -131,7 +131,7 @@ def check(source: Source, target: TargetServer) -> None:
     one = _postgres_sum if is_postgres else _mysql_sum
     found = dict(_side_by_side(source.tables, lambda table: one(target.connect(), table)))
     if found != (wanted := source.sums(sha=is_postgres)):
-        raise AssertionError(f"the copy is not what the source has: {found}, not {wanted}")
+        raise AssertionError(f"the copy differs from the source (rows and sums): {found}, not {wanted}")
 
 
 def _side_by_side(tables: list[CopiedTable], work: Any) -> Iterator[tuple[str, tuple[int, str]]]:

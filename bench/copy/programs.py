@@ -1,7 +1,7 @@
-"""Runs other programs for a full copy.
+"""Runs other programs that make a full copy.
 
-`mariadb-dump | mariadb`; mydumper and myloader; pgloader; and pg_chameleon in an environment of its own. mydumper and
-pgloader are measured if they are installed, for example from Debian's packages of these names.
+They are `mariadb-dump | mariadb`, mydumper with myloader, pgloader, and pg_chameleon in a virtual environment. mydumper
+and pgloader have to be installed, for example from Debian's packages of these names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import beside  # noqa: F401 - where workload and targets are
+import beside  # noqa: F401 - makes the next imports possible
 import yaml
 from origin import STREAMS, Source
 from targets import TargetServer
@@ -75,8 +75,8 @@ def mydumper(source: Source, target: TargetServer, folder: Path) -> float:
 def pgloader(source: Source, target: TargetServer, folder: Path) -> float:
     """Returns the seconds of pgloader, which creates tables and keys, too.
 
-    With its default of prefetched rows, its memory is too small for these tables. Its default for DATETIME columns is a
-    type with a time zone, which they do not have.
+    With its default number of prefetched rows, pgloader does not have enough memory for these tables. By default, it
+    would give DATETIME columns a type with a time zone.
     """
     command = folder / "copy.load"
     one, two = source.server, target.server
@@ -122,7 +122,7 @@ def chameleon(source: Source, target: TargetServer, folder: Path) -> float:
     _chameleon(home, "init_replica", "--source", "one", "--debug")
     seconds = time.perf_counter() - begun
     if "for the fallback to insert" in (home / "log").read_text():
-        raise RuntimeError(f"it has not copied by COPY, see {home / 'log'}")
+        raise RuntimeError(f"pg_chameleon has used INSERT instead of COPY, see {home / 'log'}")
     return seconds
 
 

@@ -4,9 +4,10 @@
 
 The rows are divided among the tables: two of each shape (the columns and values of a table). Every contender copies
 them into the same server with the same settings. Before each contender, this server is emptied, started anew and
-prepared. A contender's time ends when all rows are committed and all keys exist. Then rows and values are compared.
-pg_chameleon does not support a source as new as MySQL 9.7. mydumper (with myloader) and pgloader have to be installed.
-`--quick` measures one pair (MariaDB to PostgreSQL) with 200,000 rows.
+prepared. A contender's time ends when all rows are committed and all keys exist. Then the bench compares rows and
+values of both sides.
+pg_chameleon does not support MySQL 9.7 as source. mydumper (with myloader) and pgloader have to be installed.
+`--quick` only copies 200,000 rows from MariaDB to PostgreSQL.
 """
 
 from __future__ import annotations
@@ -96,12 +97,12 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default="mariadb", choices=sorted(START))
     parser.add_argument("--targets", default=",".join(KINDS))
-    parser.add_argument("--shapes", default="sb,wide", help="of the tables")
-    parser.add_argument("--rows", type=int, default=5_000_000, help="of all tables")
+    parser.add_argument("--shapes", default="sb,wide", help="shapes of the tables")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of all tables together")
     parser.add_argument("--contenders", default="limit,limit2,mysqldump,pg_chameleon,ours")
     parser.add_argument("--mode", default="full", choices=("full", "all"), help="the task's `task-mode`")
-    parser.add_argument("--folder", type=Path, help="where relay and logs are written")
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--folder", type=Path, help="the folder for the relay and the logs")
+    parser.add_argument("--result", type=Path, help=f"the JSON file to which results are added, such as {RESULT}")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:

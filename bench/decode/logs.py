@@ -44,8 +44,8 @@ class Log:
 def write(folder: Path, rows: int) -> list[Log]:
     """Writes three log files, and returns them.
 
-    Two have rows that are all inserted, then every second row updated, then a tenth of the rows deleted. The third has
-    transactions that insert one row each.
+    In two of them, all rows are inserted, then every second row is updated, then a tenth of the rows is deleted. The
+    third has transactions that insert one row each.
     """
     with sandbox.start_mariadb(folder / "server", OPTIONS) as server:
         connection = pymysql.connect(host=server.host, port=server.port, user=server.user, autocommit=True)

@@ -1,4 +1,4 @@
-"""Runs mysql-replication on a log file: its own reader and classes get the packets from the file.
+"""Decodes a log file with the reader and the classes of mysql-replication.
 
 The program runs in an environment of its own (requirements/bench.in), and prints seconds and changes as JSON.
 """

@@ -28,7 +28,7 @@ from pidts.binlog.table_map import TableMap
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from machine import machine  # noqa: E402 - beside the benches
+from machine import machine  # noqa: E402 - needs the line above
 
 
 def ours(log: Log, kernel: str, times: int) -> dict[str, Any]:
@@ -82,9 +82,11 @@ def main() -> None:
         "--rows", type=int, default=200_000, help="rows of the sysbench table; the other tables have a fifth of them"
     )
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--rival-python", default=".venv-bench/bin/python", help="has requirements/bench.in")
+    parser.add_argument(
+        "--rival-python", default=".venv-bench/bin/python", help="a Python with the packages of requirements/bench.in"
+    )
     parser.add_argument("--mariadb-binlog", default=shutil.which("mariadb-binlog"))
-    parser.add_argument("--logs", type=Path, help="keep the logs in this folder, or take those that are there")
+    parser.add_argument("--logs", type=Path, help="the folder that keeps the logs; if it has logs, they are decoded")
     parser.add_argument("--only-ours", action="store_true")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):

@@ -3,9 +3,9 @@
     python bench/follow/measure.py [--megabytes N] [--rate N] [--seconds N] [--rounds N] [--result FILE]
 
 The relay server runs in a process of its own, as `pidts replicate --serve` does. A round copies the whole relay three
-times, one after the other: as plain files with a flush, by a follower without TLS, by a follower with TLS. The latency,
-at `--rate` transactions a second, begins when a transaction is durable in the served relay. It ends when a reader of
-the copy sees the transaction.
+times, one after the other: as plain files that are then made durable, by a follower without TLS, by a follower with
+TLS. The latency, at `--rate` transactions a second, begins when a transaction is durable in the relay server's relay.
+It ends when a reader of the copy sees the transaction.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def serve(folder: Path, relay: str, tls: bool, rate: int, seconds: int, pipe: Co
 
 
 def written(writer: RelayWriter, rate: int, seconds: int) -> list[tuple[str, float]]:
-    """Writes transactions at this rate. Returns when each was durable, by the clock that all processes share."""
+    """Writes transactions at this rate. Returns the Lsn of each, and the time at which it was durable."""
     log, durable, begin = sample_log(rate * seconds), [], time.monotonic()
     for number, piece in enumerate(log):
         time.sleep(max(0.0, begin + number / rate - time.monotonic()))

@@ -2,9 +2,9 @@
 
     python bench/gate/beside_debezium.py [--changes 200000] [--rounds 3]
 
-Both read the same log of a private MySQL from the server. PiDTS is measured from the source's log, through the relay,
-to the last commit in a datacenter, on a MariaDB of the same machine. Debezium is measured until it has the JSON,
-without schemas, which would only make it slower. Both are measured from their first changes on, without the start.
+Both read the same log from a private MySQL. The time of PiDTS ends with the last commit in a datacenter, on a MariaDB
+of the same machine. The time of Debezium ends when it has the JSON, without schemas, which would only make it slower.
+Both times begin with the first changes, and do not include the start.
 
 The bench needs `mvn`, which downloads Debezium, and `java` of JDK 17 or later.
 """
@@ -80,7 +80,7 @@ def of_log(source: Source, target: Server, log: Log, folder: Path, rounds: int, 
 
 
 def debezium_begins(server: Server, folder: Path) -> Path:
-    """Lets the engine record the structures and its place before the log is written.
+    """Lets the engine record the structures and its position before the log is written.
 
     Returns the folder of both records.
     """
@@ -113,7 +113,7 @@ def debezium_begins(server: Server, folder: Path) -> Path:
 
 
 def debezium(folder: Path, begin: Path, changes: int) -> dict[str, Any]:
-    """Returns the rate of the engine, which begins at the same place of the log in each round."""
+    """Returns the rate of the engine, which begins at the same position in the log in each round."""
     again = folder / "again"
     shutil.rmtree(again, ignore_errors=True)
     shutil.copytree(begin, again)

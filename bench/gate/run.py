@@ -2,12 +2,12 @@
 
     python bench/gate/run.py [--targets mariadb,mysql97] [--sizes 1,4,1000] [--workers 1,2] [--changes 200000]
 
-A private MariaDB is the source, and its log is in the relay before the measurement begins. PiDTS is measured from the
-relay to the last commit; the time begins with the first commit of records, and the records of this commit do not count.
+A private MariaDB is the source, and its log is in the relay before the measurement begins. The time of PiDTS begins
+with the first commit of records, whose records do not count, and ends with the last commit.
 The other contenders write the same records to the same server. The first is one connection that loads all records with
 `LOAD DATA`. The other two are programs that write, for each transaction of the source, one INSERT of all its records.
-One of them commits after each INSERT, and readers do not notice the records. The other also moves
-`transfer_checkpoint`, in the same transaction, as readers need it. Each round measures all contenders, one after
+One of them commits after each INSERT, but does not move `transfer_checkpoint`: readers would not see the records. The
+other also moves `transfer_checkpoint` in the same transaction. Each round measures all contenders, one after
 another, and a ratio compares two contenders of one round.
 """
 
@@ -46,7 +46,7 @@ RESULT = Path(__file__).parents[1] / "results" / "gate.json"
 DATACENTER = "dc"
 _SOURCE = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M")
 _DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--innodb-flush-method=fsync", "--sync-binlog=1")
-"""Each commit is made durable, as it is by default. The sandbox has other settings."""
+"""With these settings, a server makes each commit durable, as by default. The sandbox has other settings."""
 _TARGET = (*_DURABLE, "--innodb-buffer-pool-size=1G", "--max-allowed-packet=64M", "--secure-file-priv=")
 _MARIADB = (*_TARGET, "--skip-debug-no-sync", "--innodb-log-file-size=512M")
 _MYSQL = (*_TARGET, "--innodb-redo-log-capacity=512M")
@@ -58,8 +58,8 @@ TARGETS = {
 }
 """The last two targets have a binary log, as MySQL has by default.
 
-MySQL refuses LOAD DATA LOCAL unless it is enabled, so PiDTS writes INSERTs of many rows. The last target has it
-enabled.
+MySQL refuses LOAD DATA LOCAL unless `local_infile` is ON. Without it, PiDTS writes INSERTs of many rows. Only the last
+target has `local_infile = ON`.
 """
 _COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
 INSERT, INSERT_AND_CHECKPOINT = "one insert a transaction", "one insert a transaction and its checkpoint"
@@ -132,9 +132,7 @@ def of_log(
 
 
 def ratio(mine: list[int], theirs: list[int]) -> str:
-    """Returns the ratios of all rounds, after their median. A ratio is taken within a round, since other processes slow
-    both contenders of a round alike.
-    """
+    """Returns the median of the rounds' ratios, and each ratio. Other processes slow both contenders of a round."""
     found = [one / other for one, other in zip(mine, theirs, strict=True)]
     return f"{statistics.median(found):.2f} ({', '.join(f'{one:.2f}' for one in found)})"
 
@@ -203,10 +201,7 @@ def fill(path: Path, relay: Path, log: Log) -> None:
 
 
 def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
-    """Returns the rate from the first visible records until all records are there.
-
-    The first visible records do not count.
-    """
+    """Returns the rate from the first visible records, which do not count, until all records are there."""
     first, begun, spent = 0, 0.0, 0.0
     with (folder / "run.log").open("wb") as output:
         process = subprocess.Popen([*_PIDTS, "run", str(path)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)

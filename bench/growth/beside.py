@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 _BENCH = Path(__file__).parent.parent
-# Those folders come after this one: if a module is in both, the module in this folder is loaded.
+# These folders come last in `sys.path`: if this folder has a module of the same name, that one is imported.
 sys.path += [str(_BENCH), str(_BENCH / "latency"), str(_BENCH.parent)]

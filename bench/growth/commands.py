@@ -22,21 +22,21 @@ from idle import TICKS, below, kind
 _PIDTS = [sys.executable, "-m", "pidts"]
 _SAMPLE_SECONDS = 0.25
 _MEMORY_EVERY = 2
-"""One in this number of samples also measures the memory, which takes the kernel longer."""
+"""One of this number of samples also measures the memory, which takes the kernel longer."""
 _ASK_SECONDS = 0.02
 _PATIENCE = 3600.0
 
 
 class Meter:
-    """Samples processes and all their descendants, from its start until it is stopped.
+    """Samples processes and all their descendants while its block lasts.
 
-    For a process that has ended, its last sample counts.
+    For a process that has ended, the last sample counts.
     """
 
     def __init__(self, roots: Mapping[str, int]) -> None:
         """`roots` has process ids by name.
 
-        Processes below `driver` are counted by kind, all others under their root's name.
+        `driver` and its descendants are counted by kind of process, all others under their root's name.
         """
         self._roots = roots
         self._used: dict[tuple[int, str], tuple[str, int]] = {}
@@ -58,7 +58,7 @@ class Meter:
         self._thread.join()
 
     def spent(self) -> Spent:
-        """Returns what was used since the start."""
+        """Returns the CPU time, time and memory used since the start."""
         self._sample()
         with self._lock:
             processes: dict[str, float] = {}
@@ -68,7 +68,7 @@ class Meter:
             return Spent(sum(processes.values()), seconds, round(self._highest), processes)
 
     def since(self, before: Spent) -> Spent:
-        """Returns what was used since an earlier reading. The memory is the highest of both times."""
+        """Returns the CPU time and time used since the reading `before`, and the highest memory since the start."""
         now = self.spent()
         processes = {name: cpu - before.processes.get(name, 0.0) for name, cpu in now.processes.items()}
         return replace(now, cpu=now.cpu - before.cpu, seconds=now.seconds - before.seconds, processes=processes)
@@ -102,9 +102,9 @@ def _pss(pid: int) -> float:
 
 
 def until_synced(task: Path, *, amount: int = 0) -> Spent:
-    """Runs the task until the target has all changes that the source has now; returns what the run has used.
+    """Runs the task until the target has all changes that the source has now.
 
-    The start and the end of the run count, too.
+    Returns the CPU time, time and memory of the whole run, with its start and its end.
     """
     with _running(task, "--until-synced") as (run, meter, log):
         deadline = time.monotonic() + _PATIENCE
@@ -128,14 +128,14 @@ def following(
             deadline = time.monotonic() + _PATIENCE
             while not is_there():
                 if run.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"the changes did not come\n{_end_of(log)}")
+                    raise RuntimeError(f"the changes have not arrived on the target\n{_end_of(log)}")
                 time.sleep(_ASK_SECONDS)
 
         yield meter, wait_until
 
 
 def status(task: Path) -> Spent:
-    """Returns what `pidts status` of the task has used."""
+    """Returns the CPU time, time and memory of `pidts status` for the task."""
     with _running(task, "--json", command="status") as (run, meter, log):
         if run.wait(_PATIENCE):
             raise RuntimeError(_end_of(log))

@@ -18,7 +18,7 @@ Work = Callable[[int, Path], "dict[str, Spent]"]
 NOT_LINEAR = 1.15
 """A curve with a larger exponent than this grows faster than its axis. The difference to 1 is the noise of a point."""
 _NOISE_SECONDS = 0.25
-"""Less CPU time than this is not compared: a process is measured only once in this time."""
+"""Smaller CPU times count as this one: a process is measured only once in this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ class Curve:
         return [(point.size, value(point.parts[part])) for point in self.points if part in point.parts]
 
     def exponent(self, part: str) -> float | None:
-        """Returns with which power of the size the part's CPU time grows at the end of the curve.
+        """Returns the exponent of the size with which the part's CPU time grows at the end of the curve.
 
-        0 means that it does not grow, 1 that it is linear, 2 that it is quadratic. The result is None if there are
-        fewer than two points.
+        0 means that the time does not grow, 1 linear growth, 2 quadratic growth. The result is None if `exponent`
+        finds no two points to compare.
         """
         return exponent(self.line(part, lambda spent: spent.cpu))
 
@@ -117,8 +117,8 @@ class Curve:
 def exponent(line: Sequence[tuple[int, float]]) -> float | None:
     """Returns the slope on logarithmic axes between the last two neighbouring points that are far enough apart.
 
-    Their sizes differ by at least a factor of two: between closer points, the noise would be larger than the slope.
-    Returns None if no points are so far apart.
+    The sizes of such points differ by a factor of two or more: between closer points, the noise would be larger than
+    the slope. Returns None if no points are so far apart.
     """
     for (small, less), (large, more) in reversed(list(pairwise(line))):
         if large >= 2 * small > 0:
@@ -127,7 +127,7 @@ def exponent(line: Sequence[tuple[int, float]]) -> float | None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns the content of the results file; without axes if there is no file."""
+    """Returns the content of the results file, or results without axes if there is no file."""
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"axes": {}}
     return known
 
@@ -141,7 +141,7 @@ def curves(known: Mapping[str, Any]) -> list[Curve]:
 
 
 def keep(path: Path, axis: Axis, machine: Mapping[str, Any], point: Point) -> None:
-    """Adds a point to the results file. It replaces an earlier point of the same size."""
+    """Adds a point to the results file, in place of an earlier point of the same size."""
     known = read(path)
     before = known["axes"].get(axis.name, {}).get("points", [])
     points = [*(one for one in before if one["size"] != point.size), point.to_json()]

@@ -1,4 +1,4 @@
-"""Draws a curve as SVG: CPU time, and memory, of each part over the size. Both axes are logarithmic."""
+"""Draws a curve as SVG: the CPU time and the memory of each part over the size. Both axes are logarithmic."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _panel(curve: Curve, title: str, value: Callable[[Spent], float], *, guide: 
 def _guide(lines: Sequence[Line], x: _Scale, y: _Scale) -> str:
     """Returns, as SVG, the line of a value that is proportional to the size.
 
-    It ends at the highest of the lines' last points.
+    The line of this value ends at the highest of the last points of `lines`.
     """
     size, top = max((line[-1] for line in lines), key=lambda point: point[1])
     least = max(10.0**x.low, size * 10.0**y.low / max(top, _LEAST))

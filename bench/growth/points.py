@@ -23,7 +23,7 @@ from pidts.sandbox import Server
 
 _SERVER = ("--innodb-buffer-pool-size=1G", "--max-binlog-size=1G", "--max-connections=2000", "--performance-schema=OFF")
 _FOLLOWED = 20_000
-"""The number of one-row transactions with which following is measured."""
+"""The number of one-row transactions that a running task has to apply."""
 _COLUMN_ROWS = 20_000
 _PER_TRANSACTION = 100
 _WORKED_ROWS = 100_000
@@ -42,7 +42,7 @@ _CHANGES = (
 )
 """A procedure for transactions of 60 inserts, 30 updates and 10 deletes. No row is changed twice after its insert."""
 _CHANGES_BYTES = 133_000
-"""About how many bytes of log one transaction of `_CHANGES` has."""
+"""The approximate size of one transaction of `_CHANGES` in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Pair:
             self.cursor.execute(statement)
 
     def change(self, **top: Any) -> None:
-        """Changes keys of the task file; a mapping is merged into the mapping that the key already has."""
+        """Changes keys of the task file. A mapping is merged into the earlier mapping of the key."""
         task = yaml.safe_load(self.task.read_text())
         for name, value in top.items():
             key = name.replace("_", "-")
@@ -119,7 +119,7 @@ def pair(folder: Path) -> Iterator[Pair]:
 
 
 def tables(size: int, folder: Path) -> dict[str, Spent]:
-    """Copies and follows this many tables of three columns; returns what each part has used."""
+    """Copies this number of tables of three columns, then applies changes; returns what each part has used."""
     with pair(folder) as at:
         at.run("SET sql_log_bin = 0")
         for number in range(size):
@@ -138,7 +138,7 @@ def tables(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def shards(size: int, folder: Path) -> dict[str, Spent]:
-    """Merges this many tables into one, and changes the structure of each; returns what each part has used."""
+    """Merges this number of tables into one, and alters each; returns what each part has used."""
     with pair(folder) as at:
         merged = {"schema-pattern": "bench", "table-pattern": "s*", "target-schema": "bench", "target-table": "m"}
         at.change(
@@ -170,7 +170,7 @@ def shards(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def columns(size: int, folder: Path) -> dict[str, Spent]:
-    """Copies and follows a table with this many columns; returns what each part has used."""
+    """Copies a table with this number of columns, then applies changes; returns what each part has used."""
     kinds = ("INT", "VARCHAR(10) CHARACTER SET latin1", "DATETIME", "DECIMAL(10,2)", "DOUBLE")
     values = ("seq", "LEFT(MD5(seq * {}), 10)", "'2026-01-01' + INTERVAL seq SECOND", "seq / 4", "seq / 7")
     others = range(size - 1)
@@ -192,7 +192,7 @@ def columns(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def transaction(size: int, folder: Path) -> dict[str, Spent]:
-    """Follows one transaction that inserts this many rows of 1 KB; returns what each part has used."""
+    """Applies one transaction that inserts this number of rows of 1 KB; returns what each part has used."""
     with pair(folder) as at:
         at.run(_PADDED)
         with following(at.task) as (meter, wait_until):
@@ -206,7 +206,7 @@ def transaction(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def backlog(size: int, folder: Path) -> dict[str, Spent]:
-    """Catches up with this many megabytes of log, written while no task ran; returns what each part has used."""
+    """Applies this number of megabytes of log, written while no task ran; returns what this has used."""
     with pair(folder) as at:
         at.run(_PADDED, _CHANGES)
         until_synced(at.task)
@@ -222,8 +222,6 @@ def backlog(size: int, folder: Path) -> dict[str, Spent]:
 
 def workers(size: int, folder: Path) -> dict[str, Spent]:
     """Applies `_WORKED_ROWS` changes with `size` workers, each in an executor of its own on a standalone cluster.
-
-    The number of changes is the same for each `size`.
 
     Spark's processes have started before the measurement begins.
     """

@@ -2,10 +2,9 @@
 
     python bench/growth/run.py [--axis tables,columns] [--to SIZE] [--sizes 10,100] [--json FILE]
 
-Each axis has several sizes. A point is one size, with two new MariaDB servers and a new task. For each point, this
-program measures the CPU time and the memory of all processes of PiDTS, and the elapsed time. The database servers
-do not count. CPU time is the main figure, since other programs of the machine change it less than the elapsed
-time.
+Each axis has several sizes. A point is the measurement of one size, with two new MariaDB servers and a new task. The
+program measures the CPU time and the memory of all processes of PiDTS, without the database servers, and the elapsed
+time. CPU time is the main figure, since other programs of the machine change it less than the elapsed time.
 
 Without `--to`, an axis ends at a size that takes minutes on two cores. `--to` names another end: 10,000,000 rows for a
 transaction of 10 GB, 50,000 MB for a backlog of 50 GB. `--sizes` measures only some sizes. Each point is written to the
@@ -50,11 +49,13 @@ def measured(axis: Axis, size: int, folder: Path | None = None) -> Point:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--axis", type=lambda text: text.split(","), default=list(AXES), help=", ".join(AXES))
+    parser.add_argument(
+        "--axis", type=lambda text: text.split(","), default=list(AXES), help="axes to measure, of " + ", ".join(AXES)
+    )
     parser.add_argument("--to", type=int, help="the largest size")
     parser.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")])
-    parser.add_argument("--folder", type=Path, help="where servers and relays are")
-    parser.add_argument("--json", type=Path, help=f"a file, such as {RESULT}")
+    parser.add_argument("--folder", type=Path, help="the folder for servers and relays")
+    parser.add_argument("--json", type=Path, help=f"the file to which points are added, such as {RESULT}")
     return parser.parse_args()
 
 

@@ -1,9 +1,10 @@
 """How old are the rows that a reader of a warehouse sees, at 1,000 changes a second?
 
 Run `python bench/iceberg/freshness.py`. A process commits transactions of ten changes at a steady rate on a MariaDB:
-updates of rows anywhere in a table, new rows, and the time of the commit in a table of one row. `pidts run` carries
-them into Iceberg tables. A reader with pyiceberg reads that time, again and again. The time is as old as the rows of
-the other table, because all tables of a batch change together. The time that the reader itself takes counts, too.
+updates and inserts in a large table, and the time of the commit in a table of one row. `pidts run` carries these
+changes into Iceberg tables. A reader with pyiceberg reads the time from the small table, again and again. This time is
+as old as the rows of the large table, because all tables of a batch change together. The age includes the time that the
+reader takes to read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def connect(server: Server) -> Any:
 
 
 def write(server: Server, rows: int, rate: int, seconds: float) -> None:
-    """Commits at a steady rate. After a slow commit, the following commits come at once."""
+    """Commits at a steady rate. After a slow commit, the next commits come without a pause until the rate is right."""
     chance, begun = random.Random(1), time.monotonic()
     with closing(connect(server)) as session, session.cursor() as cursor:
         for number in range(int(seconds * rate / CHANGES)):
@@ -127,7 +128,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rate", type=int, default=1000, help="changes a second")
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--folder", type=Path, help="where the tables are written")
+    parser.add_argument("--folder", type=Path, help="the folder for the tables")
     options = parser.parse_args()
     about: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     folder = Path(tempfile.mkdtemp(dir=options.folder))

@@ -1,13 +1,13 @@
 """Compares row changes of an Iceberg table with a MERGE written by hand: `python bench/iceberg/run.py`.
 
-Two tables have the same rows: PiDTS's target session writes one of them, the other is a Delta table. In each round,
+Two tables have the same rows: an Iceberg table that PiDTS's target session writes, and a Delta table. In each round,
 both get the same Arrow data, one after the other: 64% updates and 16% deletes of rows anywhere in the table, 20% new
-rows. The Delta table gets them with one MERGE of `deltalake`, which has no row-level deletes and writes changed files
+rows. The Delta table gets the data by one MERGE of `deltalake`, which has no row-level deletes and writes changed files
 anew.
 
-`--fresh` measures something else: a commit of 1,000 changes each second, by a clock that jumps. It shows the time of
-the commits, how many files a query of the current snapshot opens, and how many files stay. Files that the current
-snapshot does not need stay for an hour, so choose more than 60 minutes.
+`--fresh` measures something else: a commit of 1,000 changes in each second of a clock that the bench sets forward. It
+shows the time of the commits, how many files a query of the current snapshot opens, and how many files stay. Files that
+the current snapshot does not need stay for an hour, so choose more than 60 minutes.
 
 In addition to PiDTS, the bench needs the packages of requirements/bench.txt.
 """
@@ -32,7 +32,7 @@ import pyarrow as pa
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from machine import machine  # noqa: E402 - beside the benches
+from machine import machine  # noqa: E402 - needs the line above
 
 from pidts.apply import TargetSession  # noqa: E402
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName  # noqa: E402
@@ -57,7 +57,7 @@ AT_ONCE = 500_000
 
 
 def rows(ids: np.ndarray, version: int) -> pa.Table:
-    """Returns rows of about 60 bytes. Their text compresses no better than names and addresses do."""
+    """Returns rows of about 60 bytes. Their text compresses about as well as names and addresses do."""
     mixed = (ids * 2_654_435_761 + version) & 0xFFFFFFFF
     text = pa.array(mixed).cast(pa.string())
     texts = pa.compute.binary_join_element_wise(text, pa.array(ids[::-1]).cast(pa.string()), text, " of ")
@@ -201,7 +201,7 @@ def merged(folder: Path, size: int, count: int, rounds: int) -> dict[str, Any]:
 
 
 def fresh(folder: Path, size: int, minutes: int) -> dict[str, Any]:
-    """Returns the figures of commits of 1,000 changes, one for each second of a clock that jumps."""
+    """Returns the figures of commits of 1,000 changes, one for each second of a clock that is set forward."""
     side, changes, real = Ours(folder / "ours"), Changes(size), time.time
     side.load(rows(np.arange(size), 0))
     skipped, spent, files, snapshots, opened = 0.0, [], [], [], []
@@ -241,8 +241,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--changes", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--fresh", type=int, default=0, metavar="MINUTES", help="instead: commits of 1,000 changes")
-    parser.add_argument("--folder", type=Path, help="where the tables are written")
+    parser.add_argument(
+        "--fresh",
+        type=int,
+        default=0,
+        metavar="MINUTES",
+        help="measure this number of minutes with a commit of 1,000 changes a second instead",
+    )
+    parser.add_argument("--folder", type=Path, help="the folder for the tables")
     options = parser.parse_args()
     path = HERE.parent / "results" / "iceberg.json"
     known = json.loads(path.read_text()) if path.exists() else {}

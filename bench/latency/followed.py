@@ -12,7 +12,7 @@ import yaml
 
 from pidts.sandbox import Server
 
-# From here on, the modules that all benches share can be imported.
+# The module `machine`, which all benches share, is in this folder.
 sys.path.append(str(Path(__file__).parents[1]))
 
 

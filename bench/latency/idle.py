@@ -1,4 +1,4 @@
-"""How much CPU time does a task use that has nothing to do?
+"""How much CPU time does a task without work use?
 
     python bench/latency/idle.py [--target postgres] [--seconds 60]
 
@@ -134,7 +134,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="postgres", choices=sorted(_START))
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--result", type=Path, help=f"the JSON file for the results, such as {RESULT}")
     return parser.parse_args()
 
 

@@ -5,8 +5,8 @@
 One process commits one-row transactions at a steady rate; each row has the time of its commit. Another process asks
 the target every millisecond for the highest key: every row up to this key is visible then. Both use the same
 clock, and the time of the query is part of the result. The times of the steps come from the log lines of `pidts run
---debug` about a batch, in a second run, since writing these lines takes CPU time. With `--updates`, every
-other commit changes a row that was committed shortly before; only new rows are measured.
+--debug` about batches. They are measured in a second run, since writing these lines takes CPU time. With `--updates`,
+every other commit changes a row that was committed shortly before; only new rows are measured.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def drop(server: Server) -> None:
 
 
 def wait_for_row(run: subprocess.Popen[bytes], source: Server, target: Server, log: Path) -> None:
-    """Waits until the run has copied a row, and has carried another one from the log; then removes both rows."""
+    """Waits until the run has copied a row, and has applied a second row from the log; then removes both rows."""
     with closing(connect(source)) as session, session.cursor() as cursor:
         for number in (1, 2):
             cursor.execute("INSERT INTO bench.ticks (id, at, pad) VALUES (%s, 0, '')", (-number,))
@@ -149,7 +149,7 @@ def count(server: Server) -> int:
 
 
 def used(root: int, seconds: float, shares: dict[str, float]) -> None:
-    """Measures the CPU time of each kind of process of the task, after the first seconds."""
+    """Adds to `shares` the CPU time of each kind of process of the task, after the first seconds, in % of a core."""
     time.sleep(_SETTLE_SECONDS)
     before, begun = spent(root), time.monotonic()
     time.sleep(seconds)
@@ -253,9 +253,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=500, help="commits a second")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--updates", action="store_true", help="every second commit is an update")
-    parser.add_argument("--on-divergence", default="overwrite", help="what becomes of rows that differ")
+    parser.add_argument(
+        "--on-divergence", default="overwrite", help="values of `pidts.on-divergence`; each is measured"
+    )
     parser.add_argument("--keep-log", type=Path, help="copy the log of the run to this file")
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--result", type=Path, help=f"the JSON file for the results, such as {RESULT}")
     return parser.parse_args()
 
 

@@ -60,7 +60,7 @@ def measured(source: Server, target: Server, folder: Path, times: int) -> dict[s
         for number in range(times + 1):
             cursor.execute("INSERT INTO bench.t VALUES (%s)", (number,))
             seconds.append(until_there(path, target, number, folder / "run.log"))
-            if number == 0:  # so that later starts have nothing to copy
+            if number == 0:  # later starts then have nothing to copy
                 subprocess.run([*COMMAND, str(path), "--until-synced"], check=True, capture_output=True, timeout=120)
     return {
         "seconds": {
@@ -80,7 +80,7 @@ def until_there(task: Path, target: Server, number: int, log: Path) -> float:
         with closing(connect(target)) as session, session.cursor() as cursor:
             while not is_there(cursor, number):
                 if run.poll() is not None or time.monotonic() > begun + _PATIENCE:
-                    raise RuntimeError(f"the row did not come\n{log.read_text()[-2000:]}")
+                    raise RuntimeError(f"the row has not arrived on the target\n{log.read_text()[-2000:]}")
                 time.sleep(_ASK_SECONDS)
         return time.monotonic() - begun
     finally:
@@ -100,7 +100,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default="postgres,mariadb")
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--result", type=Path, help=f"the JSON file for the results, such as {RESULT}")
     return parser.parse_args()
 
 

@@ -7,7 +7,7 @@ the kernel shows: mapped files (programs and libraries), the heap, and anonymous
 highest sample counts.
 
 - *idle*: a task whose tables are copied, and whose source commits nothing.
-- *following*: the same, with 500 one-row transactions a second.
+- *following*: the same task, whose source commits 500 one-row transactions a second.
 - *copying*: the first start, which copies a table with `--rows` rows.
 """
 
@@ -82,7 +82,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
         return False
 
     found = {"copying": figures(highest(task, folder, until(is_copied)))}
-    # The copy may leave work for later. It is done here, so that the next two measurements do not contain it.
+    # This run does the work that the copy may have left, so that the next two measurements do not contain it.
     subprocess.run([*command(task), "--until-synced"], check=True, capture_output=True, timeout=_PATIENCE)
     found["idle"] = figures(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
     seconds = options.seconds + 4 * _SETTLE_SECONDS
@@ -184,7 +184,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--target", default="postgres", choices=sorted(START))
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--result", type=Path, help=f"the JSON file for the results, such as {RESULT}")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Runs one replicator from one position to another, in a process of its own, and prints its figures as JSON."""
+"""Lets a replicator receive the log from one position to another, and prints the replicator's figures as JSON."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
     python bench/replicate/measure.py [--server mariadb|mysql97] [--client PROGRAM] [--result FILE]
 
-A private server makes four logs. A replicator receives each of them, and so does `mariadb-binlog --raw`
-(`mysqlbinlog`). Another measurement is the time from a commit until readers of the relay see it.
+A private server makes four logs. A replicator receives each of them. If `--client` names it, `mariadb-binlog`
+(`mysqlbinlog`) then receives the same log with `--raw`. The bench also measures the time from a commit until readers of
+the relay see its transaction.
 """
 
 from __future__ import annotations
@@ -81,15 +82,19 @@ def measured(server: Server, log: Log, folder: Path, options: argparse.Namespace
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", default="mariadb")
-    parser.add_argument("--client", default="", help="the program to compare with, with what has to stand before it")
-    parser.add_argument("--client-options", default="", help="for MySQL's, which prefers TLS: --ssl-mode=DISABLED")
+    parser.add_argument("--client", default="", help="the command of the program to compare with")
+    parser.add_argument(
+        "--client-options",
+        default="",
+        help="more options of this program; MySQL's needs --ssl-mode=DISABLED, since it prefers TLS",
+    )
     parser.add_argument("--kernels", default="compiled")
-    parser.add_argument("--megabytes", type=int, default=500, help="of transactions of 1,000 rows")
+    parser.add_argument("--megabytes", type=int, default=500, help="megabytes of transactions of 1,000 rows")
     parser.add_argument("--tiny", type=int, default=100_000, help="transactions of one row")
     parser.add_argument("--huge", type=int, default=1000, help="megabytes of one transaction")
     parser.add_argument("--event", type=int, default=300, help="megabytes of one event")
-    parser.add_argument("--times", type=int, default=1, help="how often everything is received")
-    parser.add_argument("--folder", type=Path, help="where the relay is written")
+    parser.add_argument("--times", type=int, default=1, help="how often each log is received")
+    parser.add_argument("--folder", type=Path, help="the folder for the relay")
     parser.add_argument("--result", type=Path)
     return parser.parse_args()
 
@@ -162,7 +167,7 @@ def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str
                 # Without a pause, the reader would take CPU time from the processes that it waits for.
                 time.sleep(0.0002)
                 if time.perf_counter() - begun > 30:
-                    raise TimeoutError("nothing is received")
+                    raise TimeoutError("the relay has not received the transaction within 30 seconds")
             waits.append((time.perf_counter() - begun) * 1000)
             time.sleep(0.005)
     waits = sorted(waits[20:])
@@ -170,7 +175,7 @@ def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str
 
 
 def disk(folder: Path) -> dict[str, Any]:
-    """Returns the times that it takes to make written bytes durable."""
+    """Returns the milliseconds that making written bytes durable takes, for several numbers of bytes."""
     found = {}
     for size in (0, 1 << 20, 8 << 20):
         with (folder / "disk").open("wb", buffering=0) as file:

@@ -73,13 +73,13 @@ def made(server: Server, session: Session, name: str, transactions: int, fill: C
 
 
 def thousands(server: Server, session: Session, megabytes: int) -> Log:
-    """Writes sysbench's table in transactions of 1,000 rows; returns its log."""
+    """Fills sysbench's table in transactions of 1,000 rows; returns the log of these transactions."""
     count = megabytes * 5
     return made(server, session, "1,000 rows", count, lambda: run(session, f"CALL thousands({count})"))
 
 
 def tiny(server: Server, session: Session, count: int) -> Log:
-    """Writes sysbench's table in transactions of one row; returns its log."""
+    """Fills sysbench's table in transactions of one row; returns the log of these transactions."""
     return made(server, session, "1 row", count, lambda: run(session, f"CALL tiny({count})"))
 
 

@@ -1,6 +1,6 @@
 """How much time do a task's rules add to decoding? `python bench/rules/run.py` uses the logs of bench/decode.
 
-A log is decoded as a worker does it, alternately with and without the rules; the cost is the difference. Rows that an
+The bench decodes a log as a worker does, alternately with and without rules; the cost is the difference. Rows that an
 event filter drops are not read, so the cost may be negative.
 """
 
@@ -39,7 +39,7 @@ from pidts.rules import (
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "decode"))
 
-from logs import Log, write  # noqa: E402 - of the bench beside this one
+from logs import Log, write  # noqa: E402 - a module of bench/decode
 
 RENAME = Routes((RouteRule("ben*", "~^[a-z]+$", "other", "t"),))
 EXTRACT = Routes((RouteRule("ben*", "", "other", "", *(Extract("(.*)", f"of_{at}") for at in range(3))),), "mysql-01")
@@ -61,8 +61,8 @@ def cases(log: Log) -> dict[str, Rules]:
         "another name": Rules(routes=RENAME),
         "three columns extracted": Rules(routes=EXTRACT),
         "an event filter that keeps all": Rules(events=EventFilter((FilterRule("bench", "*", ("all",)),))),
-        "deletes ignored: what stays is one piece": Rules(events=ignoring("delete")),
-        "updates ignored: it is not": Rules(events=ignoring("update")),
+        "deletes ignored: the other rows are one piece": Rules(events=ignoring("delete")),
+        "updates ignored: the other rows are two pieces": Rules(events=ignoring("update")),
         f"expression: {text}": Rules(expressions=expressions),
         "partition id": Rules(mappings=MAPPING),
         "all of these": Rules(events=ignoring("update"), expressions=expressions, mappings=MAPPING, routes=EXTRACT),

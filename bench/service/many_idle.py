@@ -1,4 +1,4 @@
-"""Measures memory and CPU time of many tasks of one service while they have nothing to do.
+"""Measures the memory and the CPU time of a service with many tasks while the tasks have nothing to do.
 
     python bench/service/many_idle.py [--tasks 50] [--target mariadb] [--seconds 60]
 
@@ -86,7 +86,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
         after, seconds = spent(service), time.monotonic() - begun
         stages = {task["stage"] for task in call(url, "GET", "/api/tasks")["tasks"]}
     if stages != {"sync"}:
-        raise RuntimeError(f"the tasks did not stay as they were: {stages}")
+        raise RuntimeError(f"the tasks should all have the stage sync, and have the stages {stages}")
     if before.keys() != after.keys():
         raise RuntimeError(f"processes came or went: {before.keys() ^ after.keys()}")
     shares: dict[str, float] = {}
@@ -143,7 +143,7 @@ def is_idle(task: dict[str, Any]) -> bool:
 
 
 def call(url: str, method: str, path: str, body: str | None = None) -> Any:
-    """Returns the answer of the service. If it takes no more changes in this second, tries again in the next one."""
+    """Returns the answer of the service. If there were too many requests in a second, tries again a second later."""
     host, port = url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     with closing(connection):
@@ -181,7 +181,7 @@ def pss(root: int) -> dict[str, float]:
 
 
 def processes(root: int) -> dict[int, str]:
-    """Returns the kind of each process, which follows from its place in the tree of processes."""
+    """Returns the kind of each process. The kind of its parent process shows it."""
     found = {root: "service"}
     for pid in below(root):
         with suppress(OSError):
@@ -214,7 +214,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=50)
     parser.add_argument("--target", default="mariadb", choices=sorted(START))
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--result", type=Path, help=f"the JSON file for the results, such as {RESULT}")
     return parser.parse_args()
 
 

@@ -6,13 +6,13 @@ There are two MariaDB servers, a and b. On each, a program changes rows of its o
 contenders:
 
 - *zones*: one task file with both zones; both programs write one table, and each server has the rows of both
-- *apart*: a task from a to b and a task from b to a; each has its own table, to which only the program on its source
-  writes
+- *apart*: a task from a to b and a task from b to a; each carries a table of its own, to which only the program on its
+  source writes
 - *apart, comparing*: the same two tasks, which compare each row with the target's row before they change it, as zones
   do
 
-The result is the CPU time of all processes of the tasks, from the first commit until both servers have
-everything. The CPU time of the servers is shown, too. Each round measures all contenders, and a ratio compares
+The result is the CPU time of all processes of the tasks, from the first commit until both servers have all changes.
+The CPU time of the servers is shown, too. Each round measures all contenders, and a ratio compares
 two contenders of one round.
 """
 
@@ -57,7 +57,7 @@ class Contender:
     files: list[Path]
     """The task files that run at the same time."""
     schemas: dict[str, str]
-    """The schema of the table to which each server's program writes."""
+    """For each server, the schema of the table to which the program on this server writes."""
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def in_turn(rows: int, number: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Measures all contenders once, and returns their figures. Each round begins with another contender."""
+    """Measures all contenders once, and returns their figures. Round `number` begins with contender `number`."""
     names = list(CONTENDERS)
     found = {}
     for name in names[number % len(names) :] + names[: number % len(names)]:
@@ -259,7 +259,7 @@ def ticks(runs: Sequence[subprocess.Popen[bytes]], servers: dict[str, Server]) -
     for run in runs:
         for name, count in spent(run.pid).items():
             kind = name.partition(": ")[0]
-            kind = "driver" if kind == "other" else kind  # Processes that `pidts run` of a file of zones has started.
+            kind = "driver" if kind == "other" else kind  # These are the directions of a file of zones.
             found[kind] = found.get(kind, 0) + count
     for server in servers.values():
         assert server.pid is not None
@@ -291,10 +291,10 @@ def connect(server: Server) -> Any:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", type=float, default=300, help="commits a second, of each program")
+    parser.add_argument("--rate", type=float, default=300, help="commits a second of each program")
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--rows", default="1,50", help="rows of a transaction")
-    parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
+    parser.add_argument("--rows", default="1,50", help="numbers of rows in a transaction")
+    parser.add_argument("--result", type=Path, help=f"the JSON file for the results, such as {RESULT}")
     return parser.parse_args()
 
 

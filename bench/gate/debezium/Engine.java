@@ -12,7 +12,7 @@ import java.util.concurrent.TimeUnit;
  * Runs Debezium's embedded engine, and discards the JSON that it makes of row changes.
  *
  * Arguments: a file with the engine's properties, and the number of row changes after which the program ends. With 0 it
- * ends after the first batch, which has the structures: the place in the log is then on disk. The program prints one
+ * ends after the first batch, which has the structures: the position in the log is then on disk. The program prints one
  * line of JSON: the number of row changes after those of the first batch, and the seconds that they took.
  */
 public class Engine {
