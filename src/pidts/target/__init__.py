@@ -1,4 +1,4 @@
-"""Targets that rows are written to: picklable configurations, whose `connect` returns a session (`apply.port`)."""
+"""The configurations of targets. They are picklable, and their `connect` returns a session (`pidts.apply.port`)."""
 
 from pidts.target.hive import HiveTarget
 from pidts.target.iceberg import IcebergTarget

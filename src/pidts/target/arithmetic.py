@@ -21,10 +21,10 @@ _MOST_DIGITS = 30
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """An expression, as steps in the order in which they are computed."""
+    """An expression: an operation (`kind`) on other expressions (`parts`), or a column, a number or a text."""
 
     kind: str
-    """`column`, `number`, `text`, `+`, `-`, `*`, `negative`, `concat` or `first`."""
+    """`column`, `number`, `text`, `+`, `-`, `*`, `negative`, `concat` or `first` (COALESCE, IFNULL)."""
     value: str = ""
     parts: tuple[Exact, ...] = ()
     is_text: bool = False
@@ -39,7 +39,7 @@ class Exact:
 def exact(computed: GeneratedExpression | None, column: Column, before: Table, after: Table) -> Exact | None:
     """Returns the expression of `column`, a generated column of `after`; None if servers may compute it differently.
 
-    The expression may read only columns that are the same in `before`.
+    Returns None also if the expression reads a column that is not the same in `before`.
     """
     if computed is None:
         return None

@@ -92,9 +92,8 @@ def _joined(rest: str) -> str:
 def _digest(row: Checkpoint, text: str) -> str:
     """Returns the digest of all values of the row except the epoch, which a run changes when it takes over.
 
-    `text` is the text of the column `copy_progress` without the digest.
-
-    For an altered row, the function returns a digest that matches no values.
+    `text` is the text of the column `copy_progress` without the digest. For an altered row, the function returns a
+    digest that matches no values.
     """
     if row.altered:
         return _UNFIT
@@ -103,7 +102,10 @@ def _digest(row: Checkpoint, text: str) -> str:
 
 
 def _contradiction(row: Checkpoint) -> str:
-    """Returns why position and Lsn disagree, or empty. No Lsn is before the position, the slowest worker's."""
+    """Returns why the position contradicts the Lsn; empty if it does not.
+
+    The position is that of the slowest worker, so the Lsn of a row is at the position or after it.
+    """
     if not row.position:
         return ""
     try:

@@ -16,8 +16,7 @@ from pidts.target.meta_schema import META_EXISTS, Run, seconds
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
 _BEGIN = 48
-"""The digest is within this number of characters at the beginning of a copy progress (`pidts.target.checkpoint_row`).
-"""
+"""The first characters of a copy progress, of this number, contain the digest (`pidts.target.checkpoint_row`)."""
 
 _OF_A_TASK = (
     "ddl_journal",
@@ -40,13 +39,9 @@ class CheckpointRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._saved: tuple[Checkpoint, tuple[Any, ...]] | None = None
-        """The checkpoint that was saved last, with the values of its columns: the next batch of a run begins with the
-        same object.
-        """
+        """The last saved checkpoint with the values of its columns. The run's next batch has the same object."""
         self._accepted: dict[tuple[Any, ...], str] = {}
-        """The rows that `_places` found last, keyed by their values without the copy progress; each with the reason why
-        it is not accepted, or an empty text.
-        """
+        """The rows that `_places` found last, each with the reason why it is not accepted; empty if it is accepted."""
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
         """Returns the checkpoints of a task's workers without locking them."""
@@ -106,8 +101,7 @@ class CheckpointRecord:
             stored = self._rows(task, source, lock="FOR UPDATE")
             claimed, rewrite = claimed_rows(stored, task, source, workers, start, read)
             if not stored:
-                # The records of an earlier task with this name do not apply to the new task, even at the same place in
-                # the log.
+                # The records of an earlier task with this name do not apply to the new task, even at the same Lsn.
                 for table in _OF_A_TASK:
                     self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
             if rewrite:
@@ -146,8 +140,8 @@ class CheckpointRecord:
     def _places(self, task: str, source: str, *, lock: str) -> list[Checkpoint]:
         """Locks all workers' rows, and returns them without copy progress. Reads the whole rows if one of them is new.
 
-        A row is new if no earlier call has read these values. The beginning of the copy progress shows this: it
-        contains the digest of all values.
+        A row is new if the last call has not read it with these values. The beginning of the copy progress is enough to
+        know this, since it contains the digest of all values.
         """
         shorter = _COLUMNS.replace("copy_progress", f"LEFT(copy_progress, {_BEGIN})")
         rows, _ = self._run(
@@ -168,14 +162,14 @@ def claimed_rows(
 
     If there are no stored rows, the epoch is one higher than that of `start`.
 
-    If somebody has altered rows, they are claimed only if `start.altered` says that the caller knows this. They stay
-    marked as altered until the caller saves a new place. Otherwise, if a run ended before its first save, the altered
-    place would look like a place that a task has written.
+    Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
+    as altered until the caller saves a new checkpoint. Without the mark, the altered Lsn would look like an Lsn of the
+    task if this run ended before its first save.
 
     `read` is the epoch that the caller has read: if another run has claimed the rows since, the claim is refused.
 
     With another number of workers, some keys move to other workers. This is safe only if all workers are at the same
-    place: otherwise the changes of some keys would be written twice or not at all.
+    Lsn: otherwise the changes of some keys would be written twice or not at all.
     """
     if not stored:
         if read is not None:

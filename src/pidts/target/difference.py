@@ -57,7 +57,7 @@ class StructureDifference:
 
 
 def difference(statement: AlterTable, before: Table, after: Table) -> StructureDifference:
-    """Returns what an ALTER TABLE changes. Its names are those before it: `RENAME a TO b, RENAME b TO a` is a swap."""
+    """Returns what an ALTER TABLE changes. The statement `RENAME a TO b, RENAME b TO a` swaps the two names."""
     origin = kept_names(statement, before, after)
     kept = tuple((before.column(old), after.column(new)) for new, old in origin.items())
     stayed = set(origin.values())
@@ -159,7 +159,7 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
 def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
     """Returns the old names of columns that keep fewer digits of a second than before, with the new number.
 
-    MariaDB cuts off further digits, and MySQL rounds; either can be configured to do what the other does. PostgreSQL
+    MariaDB cuts off the other digits, and MySQL rounds them; settings can make each of them do the opposite. PostgreSQL
     rounds halves before the year 2000 in the other direction. So only rows that lose no digit surely get the same
     values on source and target.
     """
@@ -177,8 +177,8 @@ def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Co
     """Returns columns of floating point numbers whose new type fixes the digits after the point, with the new type.
 
     If `FLOAT(7,4)` becomes `FLOAT(7,2)`, MySQL and MariaDB change only the definition, and a row keeps 0.1234. They
-    round the rows only if they copy the table, for example because of another clause or ALGORITHM=COPY. They also round
-    a row when it is written again. Columns that keep all their digits are not returned.
+    round a row when it is written again. They round all rows only if they copy the table, for example because of
+    another clause or ALGORITHM=COPY. Columns that keep all their digits are not returned.
     """
     kept = difference(statement, before, after).kept
     return [
@@ -251,7 +251,7 @@ def refuse_unfillable(
 
 
 def left_out(statement: Statement) -> tuple[str, ...]:
-    """Returns a note on each foreign key and check. The target gets none: the source has checked the rows."""
+    """Returns a note on each foreign key and check. The target gets neither, since the source has checked the rows."""
     match statement:
         case CreateTable(constraints=actions) | AlterTable(actions=actions):
             return tuple(_notes(actions))

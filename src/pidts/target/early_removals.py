@@ -18,12 +18,12 @@ from pidts.target.meta_schema import META_EXISTS, Insert, Run
 from pidts.target.table_key import DIGESTS_AT_ONCE, OF_TABLE, insert_about, placeholders, portions, schema_and_name
 
 _KEPT_SECONDS = 7 * 86_400
-"""The age at which a record is deleted. A task with a larger lag may insert the row after that."""
+"""The age at which a record is deleted. If another task has a larger lag, it may still insert the row after that."""
 _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
 _MOST_AHEAD_SECONDS = 86_400 * 366
-"""The most seconds by which a removal may be later than its record: the source's clock may be ahead."""
+"""The most seconds by which a removal may be later than its record, since the source's clock may be ahead."""
 _COLUMNS = "row_key, task, source, removed_at, noted_at"
 
 
@@ -50,16 +50,15 @@ def _early_removal(table: TableName, key: str, task: str, source: str, removed: 
 def _recorded_time(at: int, now: int) -> int:
     """Returns the time to record for a removal at the time `at` of its source; 0 if the time is not known.
 
-    If another server's log was replayed into the source's log, the time of a change is too early: then the present time
-    is recorded. If the source's clock is more than a year ahead, the time counts as unknown, and each INSERT of the row
-    counts as earlier. Such a time is not recorded, since it could not be distinguished from one that somebody has
-    written by hand.
+    If `at` is in the past, the present time is recorded: a change that was replayed from another server's log has too
+    early a time. If the source's clock is more than a year ahead, the time counts as unknown, and each INSERT of the
+    row counts as earlier. A time so far ahead could not be distinguished from a time that somebody has written by hand.
     """
     return 0 if at > now + _MOST_AHEAD_SECONDS else at and max(at, now)
 
 
 class EarlyRemovalRecord:
-    """The early removals, as one session reads and writes them; the caller decides about transactions."""
+    """Reads and writes early removals in one session; the caller begins and commits transactions."""
 
     def __init__(self, run: Run, insert: Insert) -> None:
         self._run, self._insert = run, insert
@@ -96,7 +95,7 @@ class EarlyRemovalRecord:
         insert_about(self._insert, "early_removal", task, source, [table] * len(ordered), values)
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Inserts notes about changes already made, and deletes them: they remain in the server's log only."""
+        """Inserts records of changes that the task has left out, and deletes them: they remain in the server's log."""
         if not notes:
             return
         by_key = {(sha256(one.key.encode()).hexdigest(), one.removed): one for one in notes}
@@ -143,8 +142,8 @@ class EarlyRemovalRecord:
 
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
-        # No index contains the times of removals. If there are many early removals, only some are read, and the others
-        # count as recent. A removal also counts as recent if somebody has changed its time (`_early_removal`).
+        # No index contains the times of removals. If the table has many early removals, only some are read, and the
+        # answer is yes. A removal also counts as recent if somebody has changed its time (`_early_removal`).
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at < noted_at THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at, noted_at FROM pidts_meta.early_removal "

@@ -1,4 +1,4 @@
-"""Finds the part of a value that another column type would not store. Makes the errors of missing and unfit tables."""
+"""Names the part of a value that another column type would lose. Makes the errors of missing and unfit tables."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CHANGED_TODO = (
     "Give the target's table the columns that the source has, then run: pidts ddl retry TASK --source SOURCE --table "
     "TABLE --yes"
 )
-"""The advice to the operator if the target's table lacks a column that PiDTS names."""
+"""The advice to the operator if the target's table lacks a column that a statement of PiDTS names."""
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:
-    """Names what the server would cut off silently; None for nothing, or for values that it refuses."""
+    """Names what a target column of type `found` would silently cut off a value; None if it cuts off nothing."""
     rounded = source.kind in _MOMENTS | {Kind.TIME} and found.kind in _MOMENTS | {Kind.TIME} and found.fsp < source.fsp
     if rounded or (source.kind in _MOMENTS and found.kind is Kind.DATE):
         return "fractions of seconds" if found.kind is not Kind.DATE else "the time of day"

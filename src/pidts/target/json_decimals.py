@@ -1,9 +1,9 @@
 """Writes JSON documents so that MySQL keeps all digits of their numbers.
 
 MySQL reads each number of a JSON text as a DOUBLE, unless it is a whole number of 64 bits. But a document of MySQL may
-contain a DECIMAL, which has up to 65 digits. Such a number is set by `JSON_SET(text, path, number)`: there, a number
-without an exponent is a DECIMAL. This is done only if the DOUBLE is not the same number. All other documents are
-written as their text.
+contain a DECIMAL, which has up to 65 digits. If the DOUBLE would be another number, the document is written as
+`JSON_SET(text, path, number)`: there, a number without an exponent is a DECIMAL. All other documents are written as
+their text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidts.target.text import combined
 
 _BYTES = pa.large_binary()
 _MAY_LOSE_DIGITS = "[0-9.]{17}"
-"""A number of at most 15 digits is the same as a DOUBLE. So is a whole number of 16 digits, as it has 64 bits."""
+"""A number of at most 15 digits does not change as a DOUBLE, and a whole number of 16 digits fits into 64 bits."""
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"-?[0-9]+")
 _SHORT = 16
@@ -51,7 +51,7 @@ def losing_digits(values: pa.ChunkedArray | pa.Array) -> pa.BooleanArray | None:
 
 
 def _may_lose_digits(text: str) -> bool:
-    """Whether a text has a number that MySQL would change, even as a part of a string: faster than `_decimals`."""
+    """Whether a text has a number that MySQL would change, perhaps inside a string: a faster test than `_decimals`."""
     try:
         return any(_decimal(digits) is not None for digits in _NUMBER.findall(text) if len(digits) > _SHORT)
     except ValueError:  # an integer of thousands of digits
@@ -59,7 +59,7 @@ def _may_lose_digits(text: str) -> bool:
 
 
 def with_decimals(literals: pa.Array, values: pa.ChunkedArray | pa.Array, quote: Quote) -> pa.Array:
-    """Returns the literals of documents; those whose text would lose digits become expressions."""
+    """Returns the literals of documents. If MySQL would change a number of a text, its literal is an expression."""
     mask = losing_digits(values)
     if mask is None:
         return literals

@@ -1,10 +1,10 @@
 """The records of `pidts_meta` that all servers keep with the same SQL.
 
-A record only executes statements of one session; its caller begins and commits transactions.
+A record executes statements in one session. Its caller begins and commits the transactions.
 
-Halts only inform operators and commands. A ddl command decides what happens: an operator *gives* it, and the
-transaction that begins the journal of its change *takes* it. So after a restart it is known whether the journal
-contains the change as the ddl command wants it.
+A halt only informs operators and commands. A ddl command decides what the task does with a schema change. An operator
+*gives* the command, and the transaction that begins the change's journal *takes* the command. So a later run knows
+whether the journal contains the change as the command wants it.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from pidts.target.row_locks import RowLockRecord
 _CUTOVER = "pidts_meta.cutover"
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
 _ANY_PLACE = re.sub("[^.]", "_", str(Lsn(0, 0, 0)))
-"""A LIKE pattern with the length and the dots that the text of every Lsn has."""
+"""A LIKE pattern that the text of every Lsn matches: all have the same length, and dots at the same characters."""
 
 
 class Rows:
-    """The rows of one meta table that have a certain key, or certain first columns of a key."""
+    """Reads and writes the rows of one meta table by the table's key, or by the first columns of this key."""
 
     def __init__(self, run: Run, table: str, *key: str) -> None:
         self._run, self._table, self._key = run, f"pidts_meta.{table}", key
 
     def read(self, columns: str, *place: object, tail: str = "") -> list[tuple[Any, ...]]:
-        """Returns these columns of the rows."""
+        """Returns these columns of the rows whose key is `place` or begins with it."""
         return self._run(f"SELECT {columns} FROM {self._table} WHERE {self._at(place)}{tail}", place)[0]
 
     def put(self, *place: object, **values: object) -> None:
@@ -70,7 +70,7 @@ class Rows:
         self._run(sql, (*place, *values.values()))
 
     def change(self, *place: object, **values: object) -> None:
-        """Changes the row with this complete key, if it exists. A reader finds the row at each moment."""
+        """Updates the row with this complete key, if it exists. Unlike `put`, this deletes no row at any moment."""
         columns = ", ".join(f"{name} = %s" for name in values)
         self._run(f"UPDATE {self._table} SET {columns} WHERE {self._at(place)}", (*values.values(), *place))
 
@@ -85,7 +85,7 @@ class Rows:
 class SharedRecords:
     """The records that are the same on all kinds of servers.
 
-    Each kind's `meta` adds checkpoints, tombstones, moved keys, and a lock for schema changes.
+    The module `meta` of each kind of server adds checkpoints, tombstones, moved keys, and a lock for schema changes.
     """
 
     def __init__(self, run: Run, insert: Insert | None = None, queue_query: QueueQuery | None = None) -> None:
@@ -115,7 +115,7 @@ class StructureRecord:
         self._run, self._rows = run, Rows(run, "structure", *_TABLE_KEY)
 
     def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Saves the newest structure of each table, one row per table."""
+        """Saves the structure of each table in one row; None removes the table's row."""
         for name, table in sorted(structures.items()):
             place = (task, record_text(key), name.schema, name.name)
             if table is None:
@@ -129,7 +129,7 @@ class StructureRecord:
         return _structures("structure", rows, task=task, source=record_text(key))
 
     def tables(self, task: str | None = None) -> list[tuple[str, RecordKey, TableName]]:
-        """Returns the task, key and table of each saved structure, for all tasks that have run or for one."""
+        """Returns the task, key and table of each structure that this task has saved; without a task, of all tasks."""
         if not self._run(META_EXISTS, ())[0]:
             return []
         of, values = ("", ()) if task is None else (" WHERE task = %s", (task,))
@@ -147,7 +147,7 @@ class JournalRecord:
         self._rows = Rows(run, "ddl_journal", "task", "source", "lsn")
 
     def read(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
-        """Returns the schema change at `lsn`; None if it was not begun."""
+        """Returns the schema change at `lsn`; None if no run has begun it."""
         columns = "statement, rendered, step, before_change, state, epoch, updated_at"
         for statement, rendered, step, before, state, epoch, saved in self._rows.read(columns, task, source, str(lsn)):
             with reading_record("ddl_journal", task=task, source=source, lsn=str(lsn)):
@@ -190,7 +190,7 @@ class NoteRecord:
         return str(rows[0][0]) if rows else ""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
-        """Inserts or overwrites the note of this name."""
+        """Inserts or overwrites the table's note."""
         self._rows.put(task, record_text(key), name.schema, name.name, told=text)
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
@@ -210,7 +210,7 @@ class SafeRangeRecord:
         self._rows = Rows(run, "safe_range", "task", "source")
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns the end of the safe range; None if the task began with a copy or at the source's current place."""
+        """Returns the end of the safe range; None if the task began with a copy or at the source's current position."""
         rows = self._rows.read("lsn", task, source)
         with reading_record("safe_range", task=task, source=source):
             return Lsn.parse(rows[0][0]) if rows else None
@@ -230,7 +230,7 @@ class HaltRecord:
         self._rows = Rows(run, "halt", "task", "source", "place")
 
     def read(self, task: str, source: str) -> list[Halt]:
-        """Returns the halts in the order of their places."""
+        """Returns the halts, sorted by the column `place`."""
         halts = []
         for place, about in self._rows.read("place, about", task, source, tail=" ORDER BY place"):
             with reading_record("halt", task=task, source=source, place=place):
@@ -243,7 +243,7 @@ class HaltRecord:
         (self._rows.change if is_known else self._rows.put)(task, source, halt.place, about=halt.dumps())
 
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
-        """Removes the halts at these places; without places, all of them."""
+        """Removes the halts at these places, or all halts if `places` is None."""
         if places is None:
             self._rows.remove(task, source)
         for place in places or ():
@@ -261,7 +261,7 @@ class DdlCommandRecord:
         return sorted(self._commands(task, source), key=lambda command: command.lsn)
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
-        """Returns the ddl command for the change at this place of the log; None if there is none."""
+        """Returns the ddl command for the schema change at this Lsn; None if no operator has given one."""
         return next(iter(self._commands(task, source, str(lsn))), None)
 
     def give(self, task: str, source: str, command: DdlCommand) -> None:
@@ -272,7 +272,7 @@ class DdlCommandRecord:
         self._rows.put(*place, kind=kind, statements=statements, number=max(numbers, default=0) + 1, taken=0)
 
     def take(self, task: str, source: str, command: DdlCommand) -> bool:
-        """Marks a ddl command as taken, in the change's first transaction. False: another command has replaced it."""
+        """Marks a ddl command as taken, in the change's first transaction. Returns False if it is taken or replaced."""
         sql = (
             "UPDATE pidts_meta.ddl_order SET taken = 1 "
             "WHERE task = %s AND source = %s AND lsn = %s AND number = %s AND taken = 0"
@@ -311,7 +311,7 @@ class ShadowRecord:
         return found
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Inserts or overwrites the records of these tables; None in place of a shadow removes its record."""
+        """Inserts or overwrites the records of these tables; None removes a table's record."""
         for name, shadow in sorted(shadows.items(), key=lambda item: item[0]):
             place = (task, source, name.schema, name.name)
             if shadow is None:
@@ -320,7 +320,7 @@ class ShadowRecord:
                 self._rows.put(*place, about=json.dumps(shadow.to_json(), ensure_ascii=True))
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """Saves these records and removes all others, which an earlier task of this name has made."""
+        """Saves these records and removes all other records, which an earlier task of this name has made."""
         self._rows.remove(task, source)
         self.save(task, source, shadows)
 
@@ -332,13 +332,13 @@ class RereadRecord:
         self._run, self._rows = run, Rows(run, "reread", *_TABLE_KEY, "lsn")
 
     def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
-        """Inserts or overwrites the keys that belong to a place in the log."""
+        """Inserts or overwrites the keys that belong to this Lsn."""
         self._rows.put(task, source, name.schema, name.name, str(lsn), row_keys=keys)
 
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
-        """Returns the next records of keys after a place, at most `most`, in the order of the log.
+        """Returns at most `most` records: the first records after this Lsn, in the order of the log.
 
-        Raises if any record contains a text that is not a place: such a text may sort before all places.
+        Raises if a record has a text that is no Lsn: this text may sort before every Lsn.
         """
         tail = f" AND (lsn > '{after}' OR lsn NOT LIKE '{_ANY_PLACE}') ORDER BY lsn LIMIT {most}"
         rows = self._rows.read("lsn, row_keys", task, source, name.schema, name.name, tail=tail)
@@ -346,13 +346,13 @@ class RereadRecord:
             return [(Lsn.parse(lsn), keys) for lsn, keys in rows]
 
     def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
-        """Removes the keys up to a place."""
+        """Removes the records up to this Lsn."""
         where = "task = %s AND source = %s AND table_schema = %s AND table_name = %s AND lsn <= %s AND lsn LIKE %s"
         place = (task, source, name.schema, name.name, str(upto), _ANY_PLACE)
         self._run(f"DELETE FROM pidts_meta.reread WHERE {where}", place)
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Renames the tables of the keys. All keys are read before any is written, since names may be swapped."""
+        """Renames tables. Reads all records before it writes the first, since two tables may swap their names."""
         there = {new: self.read(task, source, old, Lsn(0, 0, 0), 1 << 30) for old, new in names.items()}
         for name in {*names, *names.values()}:
             self._rows.remove(task, source, name.schema, name.name)
@@ -362,14 +362,14 @@ class RereadRecord:
 
 
 class CutoverRecord:
-    """The cutovers: one row for each task, and the structures that this server's tables had at the switch."""
+    """The cutovers: one row for each task, and the structures of this server's tables when a cutover switched to it."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "cutover", "task")
         self._structures = Rows(run, "switch_structure", "task", "table_schema", "table_name")
 
     def read(self, task: str) -> Cutover | None:
-        """Returns a task's cutover; None if none has begun, or if the meta tables are from an earlier version."""
+        """Returns a task's cutover; None if no cutover has begun, or if the meta tables are from an earlier version."""
         if not self._run(CUTOVER_EXISTS, ())[0]:
             return None
         rows = self._rows.read("about", task)
@@ -378,18 +378,18 @@ class CutoverRecord:
     def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
         """Saves `after` if the record is `before`; returns whether `after` is saved.
 
-        An UPDATE or DELETE names the text that was just read. If another session has committed another text since, the
-        statement finds no row. An INSERT fails if another session has inserted a record.
+        UPDATE and DELETE name the text that this session has just read. If another session has committed another text
+        since, the statement finds no row. INSERT fails if another session has inserted a record.
         """
         rows = self._rows.read("about", task)
-        # The texts are compared, since a record that was read has its constraints in the order of their kinds.
+        # Texts are compared, not objects: reading a record sorts its constraints by their kinds.
         now = _cutover(task, rows[0][0]).dumps() if rows else ""
         if now != (before.dumps() if before is not None else ""):
             return False
         if after is None:
             if rows and not self._run(f"DELETE FROM {_CUTOVER} WHERE task = %s AND about = %s", (task, rows[0][0]))[1]:
                 return False
-            if self._run(SWITCH_EXISTS, ())[0]:  # the meta tables of an earlier version lack this one
+            if self._run(SWITCH_EXISTS, ())[0]:  # an earlier version has not created this table
                 self._structures.remove(task)
             return True
         if not rows:
@@ -406,7 +406,7 @@ class CutoverRecord:
             self._structures.put(task, table.name.schema, table.name.name, structure=text)
 
     def structures_at(self, position: str) -> dict[TableName, Table]:
-        """Returns the structures at the switch that was made at this place in the server's own log; none if unknown."""
+        """Returns the structures at the switch at this position of the server's own log; none if they are unknown."""
         if not (self._run(CUTOVER_EXISTS, ())[0] and self._run(SWITCH_EXISTS, ())[0]):
             return {}
         for task, about in self._run("SELECT task, about FROM pidts_meta.cutover", ())[0]:
@@ -418,7 +418,7 @@ class CutoverRecord:
 
 
 class RangeOwnerRecord:
-    """The owners of ranges that have moved: one row for each range."""
+    """The owners of ranges of rows that have moved to another zone: one row for each range."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "range_owner", "range_key")
@@ -444,7 +444,7 @@ class RangeOwnerRecord:
 
 
 def _structures(record: str, rows: Iterable[tuple[Any, ...]], **key: str) -> dict[TableName, Table]:
-    """Returns the structures in these rows, each with the table's schema, its name and the structure's text."""
+    """Returns the structures in these rows of (schema, name, text of the structure)."""
     found = {}
     for schema, name, text in rows:
         with reading_record(record, **key, table_schema=schema, table_name=name):

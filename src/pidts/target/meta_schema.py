@@ -1,7 +1,7 @@
-"""Puts PiDTS's own tables into a schema other than `pidts_meta`, if a task asks for one.
+"""Defines PiDTS's own tables, and puts them into another schema than `pidts_meta` if the task file names one.
 
-All statements are written with the name `pidts_meta`, and this module replaces this name. It leaves quoted names alone,
-since they are names of users' objects.
+All statements contain the name `pidts_meta`, and `in_schema` replaces this name. A name in the quotes of identifiers is
+not replaced, since it is the name of a user's object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 QueueQuery = Callable[[str, Sequence[Any]], Callable[[], Sequence[tuple[Any, ...]]]]
 """Queues a query for the round trip of the next statement. The returned function returns the rows."""
 Insert = Callable[[str, Mapping[str, Sequence[Any]]], None]
-"""Inserts rows, given column by column, into the meta table of this name. The server may report an error later."""
+"""Inserts rows, given column by column, into the meta table of this name. A later statement may raise the error."""
 
 USUAL = "pidts_meta"
 
@@ -32,7 +32,7 @@ _TABLE = "table_schema {object}, table_name {object}"
 
 @dataclass(frozen=True, slots=True)
 class MetaTable:
-    """A table that all servers have: its purpose and its columns. Each server has its own name for a type."""
+    """A meta table of all servers: its comment and its columns. Each server has its own names for the types."""
 
     about: str
     key: str
@@ -167,7 +167,7 @@ def inserts(run: Run) -> Insert:
 
 
 def in_schema(schema: str, quote: str) -> Callable[[str], str]:
-    """Returns a function that replaces the schema in statements; `quote` is the server's quote for names."""
+    """Returns a function that replaces `pidts_meta` in statements; `quote` is the server's quote for names."""
     if schema == USUAL:
         return _same
 
@@ -179,7 +179,7 @@ def in_schema(schema: str, quote: str) -> Callable[[str], str]:
 
 
 def seconds(moment: datetime) -> float:
-    """Converts a moment to seconds since 1970. A moment without a zone is in UTC, as the clock of a session is."""
+    """Converts a time to seconds since 1970. A time without a time zone is in UTC, as in all sessions."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

@@ -19,7 +19,7 @@ _Row = tuple[str, ...]
 
 
 class MoveRecord:
-    """The moved keys, as one session reads and writes them; the caller decides about transactions."""
+    """Reads and writes moved keys in one session; the caller begins and commits transactions."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class MoveRecord:
         return bool(self._run(one, (task, source, target_table.schema, target_table.name))[0])
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[MovedKey]:
-        """Returns the moved keys among `keys`. Usually one query shows that the table has none."""
+        """Returns the moved keys among `keys`. Usually one query shows that the table has no moved keys."""
         if not keys or not self.any(task, source, target_table):
             return []
         place = (task, source, target_table.schema, target_table.name)
@@ -50,14 +50,14 @@ class MoveRecord:
             self._put([(*place, one.key, one.member.schema, one.member.name, str(one.lsn)) for one in part])
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
-        """Removes keys of one shard. The statement names whole keys, so that it locks only their rows."""
+        """Removes keys of one shard. The statements name complete primary keys, so they lock no other rows."""
         ordered = sorted(keys)
         place = (task, source, target_table.schema, target_table.name)
         for first in range(0, len(ordered), _AT_ONCE):
             self._remove(place, member, ordered[first : first + _AT_ONCE])
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Renames shards. All rows are read before any row is written, since names may be swapped."""
+        """Renames shards. Reads all rows before it writes the first, since two shards may swap their names."""
         ours = "task = %s AND source = %s"
         there: list[tuple[TableName, list[tuple[Any, ...]]]] = []
         for old, new in names.items():

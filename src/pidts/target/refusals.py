@@ -27,7 +27,7 @@ ADMIN_TODO = (
 
 
 def full_todo(otherwise: str = "") -> str:
-    """Returns the advice if the target has no space. `otherwise` is the advice if the target's disk has room."""
+    """Returns the advice if the target has no space. `otherwise` is the advice if the disk itself is not full."""
     todo = "Make room on the target's disk. A running task then continues by itself"
     return f"{todo}. {otherwise}" if otherwise else todo
 
@@ -36,7 +36,7 @@ def grants_command(scheme: str, place: str, host: str = "") -> str:
     """Returns the command that prints the grants of the target's account; with `host`, of the account on this host.
 
     The URL names a variable for the password. Without this variable, the command would use the password in PGPASSWORD
-    or MYSQL_PWD, which is often the one of the task's own account.
+    or MYSQL_PWD, which is often the password of the task's own account.
     """
     of_host = f"--host {shlex.quote(host)} " if host else ""
     return f"pidts grants TASK --only target {of_host}--target '{scheme}://ADMIN:${{ADMIN_PASSWORD}}@{place}'"
@@ -107,7 +107,7 @@ def trigger_todo(trigger: str, grant: str = "") -> str:
 
 
 def foreign_key_todo(constraint: str, remedy: str, grant: str) -> str:
-    """Returns the advice after a foreign key has refused a row; the parameters are those of the other functions."""
+    """Returns the advice after a foreign key has refused a row; see `constraint_todo` and `trigger_todo`."""
     todo = constraint_todo(constraint, remedy)
     return f"{todo}. Or let the task switch off foreign keys: {grant}. {_EACH_START}" if grant else todo
 

@@ -23,7 +23,7 @@ _ANY = (
 
 
 class RowLockRecord:
-    """The locked rows, as one session reads and writes them; the caller decides about transactions."""
+    """Reads and writes locked rows in one session; the caller begins and commits transactions."""
 
     def __init__(self, run: Run, insert: Insert, queue_query: QueueQuery | None = None) -> None:
         self._run, self._insert, self._queue_query = run, insert, queue_query
@@ -134,7 +134,7 @@ class RowLockRecord:
         return found
 
     def _demand_forms(self, place: _Place, start: str) -> None:
-        """Raises if the form of a lock was changed by hand, since no batch would find this lock by another spelling."""
+        """Raises if somebody has changed a lock's form by hand: no batch would find the lock by another spelling."""
         task, source, table = place
         sql = (
             f"SELECT row_key FROM pidts_meta.row_lock WHERE {OF_TABLE} AND row_key NOT IN "
@@ -269,8 +269,8 @@ class RowLockRecord:
     def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Inserts the structures of these locks, except structures that are already recorded.
 
-        Two workers may insert one structure at the same time, each under a lock of its own. No structure is removed
-        while the task exists, since another worker may be about to use it.
+        Two workers may insert the same structure at the same time, each with the id of another lock. No structure is
+        removed while the task exists, since another worker may be about to use it.
         """
         named: dict[str, tuple[RowLock, Table]] = {}
         for one in {(id(one.table), id(one.now)): one for one in reversed(locks)}.values():
@@ -284,9 +284,8 @@ class RowLockRecord:
                 insert_about(self._insert, "locked_structure", task, source, [one.table.name], values)
 
     def _insert_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        self._remove_forms(
-            task, source, locks
-        )  # when an earlier version resolved a lock, it did not remove the lock's forms
+        # Earlier versions did not remove a lock's forms when they resolved the lock.
+        self._remove_forms(task, source, locks)
         ordered = sorted((one for one in locks if one.form), key=attrgetter("form", "id"))
         values = {"form": [one.form for one in ordered], "row_key": [one.id for one in ordered]}
         insert_about(self._insert, "locked_form", task, source, [one.table.name for one in ordered], values)

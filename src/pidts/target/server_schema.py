@@ -1,4 +1,4 @@
-"""The parts of a schema that are the same for all servers; each kind of server adds its own statements."""
+"""Reads the structures of the target's tables in the way that all servers share (`ServerSchema`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ServerSchema(Generic[S]):
         return shape.table if shape else None
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same as `structure`, unless a server shows more of a table's declaration."""
+        """Returns the same as `structure`; overridden if the server can show more of a table's declaration."""
         return self.structure(name)
 
     def misfits(self, table: Table) -> list[str] | None:
@@ -50,7 +50,7 @@ class ServerSchema(Generic[S]):
         shape = self.shape(table.name)
         return shape.misfits(table) if shape else None
 
-    def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - a server's generated columns may be exempt
+    def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - PostgreSQL overrides this method
         """Returns nothing: `misfits` already refuses all generated columns."""
         return []
 
@@ -61,7 +61,7 @@ class ServerSchema(Generic[S]):
         return self._known[table.name][1]
 
     def read_ahead(self, tables: Iterable[Table]) -> None:
-        """Does nothing: each table is read when a caller asks for it, by queries of its own."""
+        """Does nothing: the session reads each table when a caller asks for it."""
 
     def _knows(self, table: Table) -> bool:
         """Whether the target's unique keys are known for this structure of the table."""

@@ -12,7 +12,7 @@ from pidts.model import calendar
 
 
 def combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Returns a column as one array: functions that read its buffers cannot read chunks."""
+    """Returns a column as one array, since functions that read buffers cannot read chunks."""
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
             return column.chunk(0)
@@ -74,7 +74,7 @@ def unreal(column: pa.Array) -> pa.Array | None:
 
 
 def moment_text(column: pa.Array) -> pa.Array:
-    """Returns `YYYY-MM-DD[ HH:MM:SS.ffffff]`; zero and partial dates as the server shows them."""
+    """Returns dates and times as `YYYY-MM-DD[ HH:MM:SS.ffffff]`; zero and partial dates as MySQL shows them."""
     is_date = pa.types.is_date(column.type)
     numbers = column.cast(pa.int32() if is_date else pa.int64())
     mask = unreal(column)

@@ -1,13 +1,15 @@
-"""Tombstones in `pidts_meta`, for MySQL, MariaDB and TiDB, and the parts that PostgreSQL shares with them.
+"""Reads, writes and removes tombstones in `pidts_meta`. PostgreSQL has its own statement for writing them.
 
-Sessions that write tombstones also remove old tombstones. For each tombstone that a session writes, the session
-examines another one in the same table, from the key where the session last stopped. So while the table doubles in size,
-all of its former tombstones are examined. The table has no index by age, which would cause two thirds of all writes.
+A session that writes tombstones also removes old tombstones. For each tombstone that it writes for a user's table, it
+examines one stored tombstone of this table, and it continues at the key where it last stopped. So while the number of
+the table's tombstones doubles, all former tombstones are examined. The meta table has no index by age: maintaining this
+index would be two thirds of all writes.
+
 Old tombstones are found without locks and removed by their keys, since a DELETE by age and other workers would wait for
 each other's rows. They are removed after the COMMIT, outside of transactions. In a serializable transaction, every
 SELECT would lock the rows that it reads, and two sessions would wait for each other's new tombstones.
 
-A crash after the COMMIT leaves old tombstones, which are found later.
+If a session ends after its COMMIT and before the removal, a later session finds the old tombstones.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from pidts.model.records.altered_record import reading_record
 from pidts.target.meta_schema import Run
 
 KEPT_SECONDS = 7 * 86_400
-"""The age in seconds at which a tombstone may be removed. An older event that arrives later finds no tombstone."""
+"""The age in seconds at which a tombstone may be removed. After that, an older event finds no tombstone."""
 
 _AT_ONCE = 1000
 
 
 class TombstoneRecord:
-    """The tombstones, as one session reads and writes them; the caller decides about transactions."""
+    """Reads and writes tombstones in one session; the caller begins and commits transactions."""
 
     def __init__(self, run: Run, *, locks_gaps: bool = False) -> None:
         self._run = run
@@ -40,8 +42,8 @@ class TombstoneRecord:
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
         """Returns the tombstones of these keys.
 
-        A first query asks whether the table has tombstones at all, since most tables have none. If sessions lock gaps,
-        this query is left out: it would lock the table's first tombstone, which other sessions may be writing.
+        The first query asks whether the table has any tombstones, since most tables have none. It is left out if
+        sessions lock gaps: it would lock the table's first tombstone, which other sessions may be writing.
         """
         place = (name.schema, name.name)
         one = "SELECT 1 FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s LIMIT 1"

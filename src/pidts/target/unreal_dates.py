@@ -1,4 +1,4 @@
-"""Handles zero and partial dates on targets that cannot store them: they become NULL, or are refused."""
+"""Handles zero and partial dates for targets that cannot store them: such dates become NULL, or are refused."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pidts.model.advice import RESYNC
 
 _log = structlog.get_logger(__name__)
 _noted: set[tuple[TableName, str]] = set()
-"""Columns for which this process has logged zero or partial dates. A session may last for one batch only."""
+"""Columns for which this process has logged zero or partial dates. They outlive a session, which may be short."""
 
 
 def note_unreal(table: Table, column: str, count: int, *, refuses: bool, todo: str) -> None:
-    """Logs once for each column that its dates become NULL. If the task file refuses such dates, raises instead.
+    """Logs, once for each column, that zero and partial dates become NULL; if `refuses` is true, raises an error.
 
-    `todo` says how the target can store NULL for them.
+    `todo` says how the target can store NULL in the column.
     """
     if refuses:
         raise Halted(
