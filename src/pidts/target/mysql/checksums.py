@@ -16,7 +16,7 @@ from pidts.target.mysql.session import MySqlSession
 def row_sum(
     session: MySqlSession, table: Table, after_key: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns the number and the checksum of the rows above one key, up to and including another.
+    """Returns the number and the checksum of the rows with keys above `after_key`, up to and including `highest`.
 
     Returns None if equal values of a column may have different texts, or if a value is too large for the server.
     """

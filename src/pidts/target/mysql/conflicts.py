@@ -9,7 +9,7 @@ by the target's collation, they would silently become one.
 
 The server compares the values, so two values that are equal by a collation are the same value. If the source has
 another collation, it may have both values in two rows: then only equal bytes are the same value. A NULL in a unique key
-is equal to nothing.
+equals no value.
 
 Two kinds of keys are left out: keys over expressions or over columns that only the target computes, since PiDTS does
 not know their values; and keys that do not follow from a unique key of the source, since the source may have two rows

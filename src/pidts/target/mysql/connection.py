@@ -36,7 +36,7 @@ _MODES = (
 )
 _NUMBER_COLUMN, _TEXT_COLUMN = (Column(kind.value, ColumnType(kind)) for kind in (Kind.BIGINT, Kind.LONGTEXT))
 _INSERTED, _INSERTED_BYTES = 2000, 1 << 20
-"""The most rows and the most bytes that one statement may have."""
+"""The most rows and the most bytes of one INSERT into a meta table."""
 _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # Truncation is an error; dates are stored as the source has them; 0 in an auto_increment column stays 0.
@@ -65,14 +65,11 @@ class SessionSettings:
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
-    """Whether sessions lock gaps: without a row for a key, no other session can insert this key."""
+    """Whether a session that reads a key without a row locks this key, so that no other session can insert it."""
 
 
 class MySqlConnection:
-    """A connection, its settings and its transaction.
-
-    `MySqlSession` extends it to read and write rows. Its records and its schema use the same connection.
-    """
+    """A connection, its settings and its transaction. `MySqlSession` adds the methods that read and write rows."""
 
     def __init__(self, connection: Connection[Any], settings: SessionSettings) -> None:
         self.driver, self.zone, self.forwards = connection, settings.zone, settings.forwards
@@ -90,8 +87,8 @@ class MySqlConnection:
                     "pidts.conflict: version needs locks on the gaps between keys, which TiDB does not have",
                     todo="Remove pidts.conflict and pidts.version-column: rows that differ are locked then",
                 )
-            # Under other levels, a read without locks uses a snapshot: a row may change between the snapshot and the
-            # row's lock.
+            # At other isolation levels, a read without locks uses a snapshot, and a row may change after the snapshot
+            # and before it is locked.
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
             self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # otherwise a long key list scans the table
@@ -99,9 +96,7 @@ class MySqlConnection:
         if settings.max_packet:
             self.server = replace(self.server, max_packet=min(settings.max_packet, self.server.max_packet))
         if self.server.tidb:
-            self.run(
-                "SET SESSION tidb_txn_mode = 'pessimistic'", ()
-            )  # otherwise, old TiDB clusters use optimistic transactions
+            self.run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # old clusters begin with optimistic transactions
         self.is_open = False
         """Whether a transaction is open."""
         self.is_marked = False
@@ -215,7 +210,7 @@ class MySqlConnection:
         return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Queues a statement that changes one row, and returns as `run` does. Without the row, the task stops."""
+        """Queues a statement that changes one row, and returns at once. If the server finds no row, the task stops."""
         self.pipeline.later(self.pipeline.text(self.named(sql), values), check=_demand_one)
         return [], 1
 

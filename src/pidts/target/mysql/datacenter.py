@@ -60,14 +60,14 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The last `id` and `tid` that a datacenter has given."""
+    """The last `id` and `tid` that were given to a record of a datacenter."""
 
     id: int
     tid: int
 
 
 class Datacenter:
-    """The datacenter, as one session uses it in the session's transaction."""
+    """Reads and writes a datacenter in one session, and in the session's transaction."""
 
     def __init__(self, session: MySqlSession, database: str) -> None:
         self._session, self._database = session, database
@@ -95,7 +95,7 @@ class Datacenter:
         return None
 
     def exists(self) -> bool:
-        """Whether a datacenter exists: one of Inception Gate's own, or that of a channel which has begun."""
+        """Whether Inception Gate, or a channel that has begun, has created the table of records."""
         return self._has(DATA)
 
     def has_notes(self) -> bool:
@@ -113,7 +113,7 @@ class Datacenter:
     def begin(self) -> None:
         """Adds the row of `transfer_checkpoint` if it is missing, in the open transaction.
 
-        A datacenter that Inception Gate has filled is continued: new numbers follow its last ones.
+        If Inception Gate has filled the datacenter, new numbers follow its last numbers.
         """
         if self._session.rows(f"SELECT 1 FROM {self._checkpoint} LIMIT 1 FOR UPDATE"):
             return
@@ -136,7 +136,7 @@ class Datacenter:
         return Numbers(int(rows[0][0]), int(rows[0][1])) if len(rows) == 1 else None
 
     def pages(self, after: int, upto: int, *, backwards: bool = False) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yields pages of records with ids above `after`, up to `upto`: id, tid, names, instance, type and JSON."""
+        """Yields pages of records with ids above `after`, up to `upto`; the columns are those of `_RECORDS`."""
         order = "DESC" if backwards else "ASC"
         sql = (
             f"SELECT id, COALESCE(LENGTH(data), 0) FROM {self._data} WHERE id > %s AND id <= %s "
@@ -178,18 +178,18 @@ class Datacenter:
             raise self._altered(f"{DATA} already has rows that were about to be written")
 
     def rows_beyond(self, id_: int) -> bool:
-        """Whether there are rows with higher ids than this: rows of an interrupted batch, or of other programs."""
+        """Whether rows have ids above `id_`: rows of an interrupted batch, or of other programs."""
         return bool(self._session.rows(f"SELECT 1 FROM {self._data} WHERE id > %s LIMIT 1", (id_,)))
 
     def remove_beyond(self, id_: int) -> None:
-        """Removes the rows with higher ids than this, in the open transaction."""
+        """Removes the rows with ids above `id_`, in the open transaction."""
         self._session.run(f"DELETE FROM {self._data} WHERE id > %s", (id_,))
 
     def remove_old(self, seconds: int, most: int) -> int:
-        """Removes at most `most` of the oldest rows, if they are older than `seconds`; returns how many.
+        """Removes at most `most` rows that are older than `seconds`, and returns their number.
 
         Rows are removed in the order of their ids, up to the first row that is younger, that a reader has not read, or
-        that is after `transfer_checkpoint`.
+        whose id is above that of `transfer_checkpoint`.
         """
         cursors = self._session.rows(f"SELECT MIN(id) FROM {self._readers}")
         done = self._session.rows(f"SELECT MIN(id) FROM {self._checkpoint}")
@@ -222,7 +222,7 @@ class Datacenter:
 
 
 def _portions(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yields neighbouring ids in parts of limited size in bytes; a record above the limit is a part of its own."""
+    """Yields lists of successive ids whose records are small enough together; a larger record is alone in its list."""
     part: list[int] = []
     total = 0
     for id_, size in sizes:

@@ -106,7 +106,7 @@ def _strictest(charset: str, server: TargetServer) -> str | None:
 
 
 def create(table: Table, server: TargetServer) -> RenderedChange:
-    """Returns the statements for the database and for the table with its keys."""
+    """Returns the statements that create the database, and the table with its keys."""
     identifiers = (table.name.schema, table.name.name, *(column.name for column in table.columns))
     for name in identifiers:
         identifier(name)
@@ -183,9 +183,9 @@ def _rename(old: TableName, new: TableName) -> list[str]:
 
 
 def _separated(statement: ddl.AlterTable, name: TableName) -> list[ddl.AlterTable]:
-    """Returns the statement, or two if it adds a key over a column that it makes; `name` is the table's name after it.
+    """Divides a statement that makes a column and adds a key over it: TiDB finds the column only in a later statement.
 
-    TiDB does not know this column before the end of the statement.
+    `name` is the table's name after the statement.
     """
     made = set[str]()
     for action in statement.actions:
@@ -215,8 +215,8 @@ def _alter(
 ) -> RenderedChange:
     """Renders ALTER TABLE.
 
-    A new column that defaults to the current time gets the time at which the source ran the statement. The notes are
-    about columns that the statement changes.
+    A new column that defaults to the current time gets the time at which the source ran the statement. The returned
+    notes are only about columns that the statement changes.
     """
     old, known = adapted(before, server, computed)
     new, notes = adapted(after, server, computed)

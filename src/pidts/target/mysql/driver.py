@@ -1,4 +1,4 @@
-"""All uses of PyMySQL's private names are in this module."""
+"""Executes statements through PyMySQL; the only module that uses PyMySQL's private names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUT_OF_SYNC = 2014
 _LOST = 2013
 _BLOCK = 1 << 20
 _LONGEST = 0xFFFFFF
-"""A packet of this size continues in the next one."""
+"""A packet of this size continues in the next packet."""
 _SHORTEST_OK, _OK_BYTES = 11, 1024
 """The smallest and the largest size of a packet that reports a statement without rows as executed.
 
@@ -101,7 +101,7 @@ def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryvi
     """
     own = _own(connection)
     own._execute_command(COMMAND.COM_QUERY, statement)  # noqa: SLF001 - `query` would read the answer itself
-    asked = own._read_packet()  # noqa: SLF001 - raises what the server refuses
+    asked = own._read_packet()  # noqa: SLF001 - raises if the server refuses the statement
     try:
         _demand_name(asked.get_all_data())
         for text in texts:
@@ -128,7 +128,7 @@ class RawRows:
     def __init__(self, connection: Connection[Any], statement: bytes) -> None:
         self._own = _own(connection)
         self._own._execute_command(COMMAND.COM_QUERY, statement)  # noqa: SLF001 - `query` would read the rows itself
-        columns = self._own._read_packet().read_length_encoded_integer()  # noqa: SLF001 - raises what is refused
+        columns = self._own._read_packet().read_length_encoded_integer()  # noqa: SLF001 - raises if the SELECT fails
         for _ in range(columns + 1):
             self._own._read_packet()  # noqa: SLF001 - the columns are known: their descriptions are dropped
         self._data, self._begin = b"", 0
@@ -146,9 +146,9 @@ class RawRows:
         """Waits for more bytes."""
         missing = self._missing()
         if missing > _PACKET:
-            more = self._own._read_bytes(missing)  # noqa: SLF001 - raises where the connection is lost
+            more = self._own._read_bytes(missing)  # noqa: SLF001 - raises if the connection is lost
         else:
-            more = self._own._rfile.read1(_BLOCK)  # noqa: SLF001 - what is there, and no more
+            more = self._own._rfile.read1(_BLOCK)  # noqa: SLF001 - only the bytes that have arrived
             if not more:
                 raise pymysql.err.OperationalError(_LOST, "Lost connection to MySQL server during query")
         self._data, self._begin = self._data[self._begin :] + more, 0
@@ -203,7 +203,8 @@ def _without_rows(own: Any) -> StatementResult | None:
     """Reads the answer to a statement without rows, which is one short packet.
 
     The driver takes five times as long for this answer, and a small batch has several such answers. If the next packet
-    is of another kind, or has not arrived completely, reads nothing and returns None: then the driver has to read it.
+    is of another kind, or has not arrived completely, the function reads nothing and returns None. Then the driver has
+    to read the packet.
     """
     if own._current_timeout != own._read_timeout:  # noqa: SLF001 - the driver sets it when it reads
         return None

@@ -1,4 +1,4 @@
-"""Converts Arrow columns to SQL text, a whole column at a time; the joined columns' data buffer is the VALUES list."""
+"""Converts Arrow columns to SQL text, a whole column at a time; the buffer of the joined columns is the VALUES list."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pidts.target.text import combined, exact_float_text, moment_text, text_of
 
 _BYTES = pa.large_binary()
 FEW = 64
-"""The largest number of values that are written one by one: for so few values, calls of Arrow cost more."""
+"""The largest number of values that are written one by one: for so few values, calls of Arrow take longer."""
 ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"))
-"""The bytes that could end a literal, as written in it. No byte of a longer character equals a quote."""
+"""The bytes that could end a literal, each with its escape. No byte of a longer UTF-8 character equals a quote."""
 _NOTHING = pa.scalar(b"", _BYTES)
 _NUMBERS = frozenset({Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _QUOTE_FREE = DATED | {Kind.YEAR, Kind.TIME}
@@ -36,7 +36,7 @@ def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def stored_literals(column: Column, found: Column | None, values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Returns each value as SQL from which the target's column (`found`) gets it; a NULL stays a missing value."""
+    """Returns each value as the SQL that writes it to the target's column (`found`); a NULL stays a missing value."""
     texts = literals(column, values)
     return with_decimals(texts, values, quoted) if reads_documents(column, found) else texts
 

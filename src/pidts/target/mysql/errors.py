@@ -37,9 +37,7 @@ _OTHER_PLUGIN = frozenset({1251, 1524, 2059})
 _HOST_REFUSED = 1130
 _NO_TLS = 2026
 TWO_ROWS = 1242
-"""The number of the error for a subquery with two rows. PiDTS puts such a subquery into a statement, to make the
-statement fail on a condition.
-"""
+"""The number of the error for a subquery with two rows. PiDTS uses this subquery to make a statement fail."""
 _NO_ACCESS = 1044
 _NO_ACCESS_TODO = (
     "Check the spelling of the database: the server gives the same answer if there is no such database. If the name is "
@@ -123,7 +121,7 @@ _BUSY = frozenset(
     }
 )
 _NO_CONNECTION = frozenset({1040, 1203})
-"""All connections of the server or of the account are in use. A proxy may send this in the middle of a session."""
+"""The errors if all connections of the server or the account are in use. A proxy may send them within a session."""
 _OVER_LIMIT = 1226
 """The account has exceeded one of its limits: at a login its connections, in a session for example its queries."""
 _FULL = frozenset(
@@ -141,12 +139,12 @@ _LOG_TODO = (
     "The target's storage engine or its files have failed, and the message does not name the cause. Read the target's "
     "error log, and remove the cause that it names"
 )
-"""The advice for such an error if a full disk is not the cause. Waiting might never end: the number 168 also stands for
-errors such as a damaged file or a missing permission.
+"""The advice for an error of `_OF_FILES` if a full disk is not the cause. It does not advise to wait: the storage
+engine's number 168 also stands for a damaged file or a missing permission.
 """
 _NO_SPACE = re.compile(r"(?:errno:?|errcode:|got error) (?:28\b|122 .{0,3}Disk quota)", re.IGNORECASE)
-"""The operating system's number for a full disk, or for a full quota, in the text of such an error. A storage engine
-uses the number 122, too, but for another error.
+"""The operating system's number for a full disk (28) or a full quota (122), in the text of an error of `_OF_FILES`. A
+storage engine uses the number 122 for another error.
 """
 _FULL_LIMITS = (
     "If the disk has room, look at the limit of the table's storage engine (innodb_data_file_path, max_heap_table_size)"
@@ -159,7 +157,7 @@ _BY_LOG = {
         "pidts.split-transactions"
     ),
 }
-"""The advice for errors that pass by themselves in some cases only. Their texts do not name the cause."""
+"""The advice for errors that end by themselves only in some cases, and whose texts do not name the cause."""
 _DEPENDED_ON = frozenset(
     {
         1553,  # an index that a foreign key needs
@@ -185,7 +183,7 @@ _LONG_TIME_TODO = (
     f"A TIME of MySQL is between -838:59:59.000000 and 838:59:59.000000; MariaDB also allows fractions of the last "
     f"second. Change the value on the source, then copy the table again: {RESYNC}"
 )
-"""The advice after a time that only MariaDB can have."""
+"""The advice after a TIME value that only MariaDB can store."""
 _COLUMN = re.compile(r"(?:[Cc]olumn|Field) '([^']+)'")
 DUPLICATE = frozenset({1062, 1586})
 """The errors for a row that has a unique value of another row."""

@@ -17,11 +17,13 @@ from pidts.target.mysql.encode import joined, stored_literals, wrapped
 from pidts.target.mysql.shape import MyTable
 
 _NULL = pa.scalar(b"NULL", pa.large_binary())
-"""Types that are not text types, although their values are written as text."""
 
 
 def rows_exactly(columns: Iterable[Column], found: MyTable, rows: pa.Table) -> pa.Array:
-    """Returns, per row, the SQL of "all these columns have exactly the row's values". `found`: the target's table."""
+    """Returns, for each row, the SQL of "all these columns have exactly the row's values".
+
+    `found` is the target's table.
+    """
     each = [_exactly(column, found.column(column.name) or column, rows[column.name]) for column in columns]
     return joined(each, b" AND ")
 

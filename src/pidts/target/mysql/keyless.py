@@ -13,9 +13,9 @@ the whole table once for each row, and from comparing each row with many others:
 5. For every other row, one statement removes some of its copies (LIMIT).
 
 The number of removed rows is checked, in case another application inserts or removes a row between these steps. Step 1
-is left out in three cases: the table has no such column; many rows have the same number; the target's columns have
-different types. In step 1, values are different if their bytes differ, even if the server treats them as equal (`-0.0`,
-other spellings of JSON). Their rows are left to the other steps.
+is left out in three cases: the table has no column of numbers; many rows have the same number; the target's columns
+have other types than the source's. Step 1 compares the bytes of values. Values that the server treats as equal may have
+different bytes (`-0.0`, other spellings of JSON): the other steps remove their rows.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ ReadNear: TypeAlias = Callable[[Table, pa.Table, int], pa.Table]
 """Reads and locks rows by their keys. The arguments are the table, the keys and the largest number of rows."""
 
 _ROWS, _SCANNED_ROWS = 100, 400
-"""The most rows of a statement: if an index finds them, and if not. Without an index, each statement reads the whole
-table."""
+"""The most rows of a statement: with an index on the table, and without one. Without an index, each statement reads the
+whole table.
+"""
 _NUMBERS = 1000
 """The most numbers in one statement that removes near rows."""
 _CROWD, _FEW_NEAR = 4, 1000
@@ -161,7 +162,7 @@ class CopyRemover:
         return found is not None and _form(found.type) == _form(column.type)
 
     def _near_column(self, rows: pa.Table) -> Column | None:
-        """Returns a column of whole numbers without NULL in `rows`, best one with which an index begins; or None."""
+        """Returns a column of whole numbers without NULL in `rows`, best the first column of an index; else None."""
         begins = {key.columns[0].lower() for key in self._found.table.keys if key.columns}
         for column in sorted(self._written, key=lambda column: column.name.lower() not in begins):
             if self._has_numbers(column, rows):
@@ -200,8 +201,8 @@ class CopyRemover:
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
         """Returns the number of copies that the target has of each row.
 
-        The place has an alias. Otherwise the result's column would have the whole expression as its name, and the
-        client could not read the answer if some bytes of it are not text.
+        The CASE has an alias. Without it, the result's column would have the whole CASE as its name, and the client
+        could not read the answer if some bytes of this name are not text.
         """
         places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
         sql = (

@@ -179,7 +179,7 @@ def _is_plain(prepared: PreparedTable, rows: pa.Table) -> bool:
 
 
 def _way(column: Column, found: Column) -> str | None:
-    """Returns how a field becomes the column's value: unchanged (empty), by an expression, or not at all (None)."""
+    """Returns the expression by which a field becomes the column's value; empty: unchanged; None: it cannot."""
     if column.type.is_bytes:
         return "UNHEX({})"
     if not is_number(column) or found.type.is_integer or found.type.kind in FRACTIONS:

@@ -41,8 +41,8 @@ _COMMENTED = (
     TruncateTable,
 )
 _CHANGES_ROWS = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.ASCII | re.IGNORECASE)
-"""Matches statements that run in a marked transaction. Others, such as CALL, may contain a COMMIT, and what they do
-after it would have no mark.
+"""Matches statements that run in a marked transaction. Other statements, such as CALL, may contain a COMMIT, and the
+changes after this COMMIT would have no mark.
 """
 _DROP = re.compile(
     r"(?P<head>\s*DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?)(?P<names>[^;/#]+?)\s*;?\s*", re.ASCII | re.IGNORECASE
@@ -82,7 +82,7 @@ def _with_mark(connection: MySqlConnection, statement: DropTable, sql: str, orig
             "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
             (table.schema, table.name),
         )
-        if engine and engine[0][0] != "InnoDB":  # some servers log the DROP of this table alone, without the mark
+        if engine and engine[0][0] != "InnoDB":  # some servers log the DROP of such a table without the mark
             raise _not_shown(statement, sql)
     mark = f"pidts_meta.{drop_mark(origin)}"
     connection.run(f"CREATE TABLE IF NOT EXISTS {mark} (id int NOT NULL PRIMARY KEY) ENGINE=InnoDB", ())

@@ -25,7 +25,7 @@ _ADVANCE = (
     "AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s"
 )
 _DEMAND_ONE = b"SELECT IF(ROW_COUNT() = 1, 1, (SELECT 1 UNION ALL SELECT 2)) INTO @pidts_found"
-"""This statement fails if the previous statement has not found exactly one row. It returns no rows."""
+"""A statement without rows that fails if the previous statement has not found exactly one row."""
 
 _MARK = "id int NOT NULL PRIMARY KEY, number bigint NOT NULL"
 DdlLock = Callable[[str, str], AbstractContextManager[None]]
@@ -100,8 +100,8 @@ class MySqlMeta(SharedRecords):
 class MySqlTombstones(TombstoneRecord):
     """The tombstones of one session on MySQL, MariaDB or TiDB.
 
-    They are queued, so the server writes them in the round trip of the next statement. They come before the rows and
-    COMMIT, and after an error the server executes nothing.
+    They are queued, so they reach the server with the next statement, and before the rows and COMMIT. After an error,
+    the server executes none of the statements that follow.
     """
 
     def __init__(self, connection: MySqlConnection) -> None:

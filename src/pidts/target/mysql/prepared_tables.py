@@ -1,4 +1,4 @@
-"""Prepares everything that writing a table needs besides the rows, once for each structure of the table."""
+"""Prepares the parts of statements that do not depend on the rows, once for each structure of a table."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ from pidts.target.mysql.shape import MyTable
 
 @dataclass(frozen=True, slots=True)
 class PreparedTable:
-    """The preparation for writing one table whose shape fits."""
+    """The parts of the statements that write to one table, and the properties that decide between these statements."""
 
     table: Table
     found: MyTable
     written: tuple[Column, ...]
-    """All columns but those that the target computes."""
+    """All columns except those that the target computes."""
     insert: bytes
     row_end: bytes
     """The end of each row's text."""
     update: bytes
-    """The end of an INSERT that overwrites existing rows; empty for a table without a key: its rows are only added.
-    """
+    """The end of an INSERT that overwrites existing rows; empty for a table without a key."""
     texts: tuple[tuple[int, FewLiterals], ...]
-    """For each written column, its place in the table, and the function that converts the values of a few rows to text.
-    """
+    """For each written column, its place in the table, and the function that writes the values of a few rows as SQL."""
     is_loose: bool
     """Whether the target's collation differs, so that the target may treat keys as equal that differ on the source."""
     is_respelled: bool
-    """Whether both sides have the same collation for the key's texts, so that they treat keys alike."""
+    """Whether the key's texts have the same collations on source and target, so that both treat the same keys as equal.
+    """
     removes_first: bool
-    """Whether existing rows are removed before they are written anew, since `update` would write other values."""
+    """Whether existing rows are deleted and inserted, since `update` would write wrong values."""
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
@@ -81,7 +80,7 @@ def target_only_columns(table: Table, there: Table) -> tuple[str, ...]:
 
 
 def would_lose(name: TableName, own: Sequence[str]) -> Halted:
-    """Returns the error for a row that would lose the values of these columns, since it is deleted and inserted."""
+    """Returns the error for a row that is to be deleted and inserted, and would lose the values of these columns."""
     return Halted(
         "target-shape",
         f"the target's table has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in "
@@ -160,7 +159,7 @@ class PreparedTables:
         return (" AS pidts_new" if alias else "") + " ON DUPLICATE KEY UPDATE " + ", ".join(sets)
 
     def _failing(self, table: Table, guard: str, found: MyTable) -> str:
-        """Returns SQL that fails if the server needs its value."""
+        """Returns an SQL expression that fails if the server evaluates it."""
         if not self._server.tidb:
             # The type of the subquery's value influences the type of the IF. NULL does not change it, with one
             # exception: MariaDB rounds a FLOAT to six digits. So for floating point numbers the value is a DOUBLE.

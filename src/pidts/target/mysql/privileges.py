@@ -38,7 +38,7 @@ def needed(schemas: Iterable[str], meta_schema: str, *, is_zone: bool) -> Iterat
 def for_row_events(server: TargetServer, schemas: Iterable[str]) -> Iterator[Privilege]:
     """Yields the privileges for writing many rows as row events; none if the server does not execute row events.
 
-    A task runs without them. TRIGGER shows whether a table has triggers, which row events would not fire.
+    A task also runs without these privileges. TRIGGER shows whether a table has triggers, which row events do not fire.
     """
     if server.replays_events:
         yield Privilege("BINLOG REPLAY")
@@ -49,7 +49,7 @@ def for_row_events(server: TargetServer, schemas: Iterable[str]) -> Iterator[Pri
 def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privilege]:
     """Returns the needed privileges that the session lacks.
 
-    In place of a privilege on a schema, privileges on each of its tables in `tables` are enough if these tables exist.
+    Instead of a privilege on a schema, the same privilege on each of its tables in `tables` is enough.
     """
     has = _held(session)
     by_schema: dict[str, list[str]] = {}

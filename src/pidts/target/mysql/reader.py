@@ -74,7 +74,7 @@ class Reader:
         return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode(), limit)
 
     def near(self, keys: pa.Table, most: int) -> pa.Table:
-        """Reads and locks the rows with these keys, in any order; the server ends after `most` rows."""
+        """Reads and locks at most `most` rows with these keys, in any order."""
         found, left = [self._table.arrow.empty_table()], most
         for part in self._portions(keys):
             if left <= 0:
@@ -118,7 +118,7 @@ class Reader:
         return sorted(int(place) for place, is_equal in found if int(is_equal))
 
     def _of_literals(self, columns: Sequence[tuple[str, str, pa.Table]], select: str) -> Iterator[tuple[Any, ...]]:
-        """Yields the results of a query over given values. In the query, these have the types of the table's columns.
+        """Yields the results of a query over given values, to which it gives the types of the table's columns.
 
         Each item of `columns` consists of an alias, the name of the table's column, and rows with the values.
         """
@@ -177,10 +177,11 @@ class Reader:
 
 
 def _form(text: str, collation: str) -> str:
-    """Returns a digest of a text's weights, without the weights of trailing spaces if the collation ignores these.
+    """Returns SQL for a digest of a text's weights, without trailing spaces if the collation ignores these.
 
-    MariaDB has no weights for collations that compare case or accents on separate levels. For these, the function uses
-    the weights of the collation that ignores both. Values that are not text on the server have no weights.
+    MariaDB has no weights for collations that compare case or accents on separate levels. For such a collation, the
+    expression uses the weights of the collation that ignores both. Values that are not text on the server have no
+    weights.
     """
     plain = _LEVELS.sub(r"\1_ai_ci", _THAI.sub(r"_unicode_520_ci", collation))
     weighed = text

@@ -67,7 +67,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         self.forget_ahead()
 
     def forget_ahead(self) -> None:
-        """Forgets what `read_ahead` has read and nobody has used."""
+        """Forgets the rows that `read_ahead` has read and no caller has used."""
         self._catalog.forget()
 
     def fingerprint(self, name: TableName) -> str | None:
@@ -128,7 +128,7 @@ class MySqlSchema(ServerSchema[MyTable]):
                 self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)
                 there = frozenset(one.name.lower() for one in found.columns if one.generated) if found else frozenset()
-                # By the names after the statement, too.
+                # The names of these columns after the statement count, too.
                 here = there.union(
                     name.lower() for name, was in kept_names(statement, old, new).items() if was.lower() in there
                 )
@@ -186,11 +186,11 @@ class MySqlSchema(ServerSchema[MyTable]):
 def _without_generated_here(
     statement: AlterTable, before: Table, after: Table, found: Table | None, made: frozenset[str]
 ) -> tuple[AlterTable, Table]:
-    """Leaves out what makes a plain column of the source generated, if the target's column is generated already.
+    """Removes the actions that make a plain column of the source generated, if it is already generated on the target.
 
-    The target's column stays as it is: its values come from its own expression before and after the statement. This is
-    so on the way back after a cutover: the old server has the columns that the statements of the cutover make. `made`
-    are columns that the target can compute by the source's expression: they get it.
+    The target's column stays as it is: its values come from its own expression before and after the statement. This
+    happens on the way back after a cutover, when the cutover itself has made the new server's columns generated. `made`
+    are columns that the target can compute by the source's expression: their actions stay.
     """
     there = {column.name.lower() for column in found.columns if column.generated} if found is not None else set()
     plain = {column.name.lower(): column.name for column in before.columns if not column.generated}
@@ -247,7 +247,7 @@ def computed_here(
 
 
 def _reads_alike(action: AddColumn, before: Table, after: Table, found: Table, server: TargetServer) -> bool:
-    assert action.computed is not None  # noqa: S101 - the caller has looked
+    assert action.computed is not None  # noqa: S101 - the caller has checked this
     here, _ = adapted(after, server)
     had = {column.name.lower(): column.type for column in before.columns}
     there = {column.name.lower(): column.type for column in found.columns}

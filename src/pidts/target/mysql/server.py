@@ -8,7 +8,7 @@ from pidts.model import ColumnType, Kind
 from pidts.schema import Dialect
 
 _RIGHT_BITS = 56
-"""The width up to which TiDB 8.4 takes a BIT from `VALUES(column)` as it is. From 57 bits on, 1 became 2^56."""
+"""The largest width of a BIT that TiDB 8.4 reads unchanged from `VALUES(column)`. With 57 bits, it read 1 as 2^56."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TargetServer:
         return self.dialect.version >= ((10, 2, 1) if self.dialect.mariadb else (5, 7, 6))
 
     def misreads(self, kind: ColumnType) -> bool:
-        """Whether `VALUES(column)` is another value than the row's: TiDB reverses the bytes of a wide BIT."""
+        """Whether `VALUES(column)` is not the row's value: TiDB reverses the bytes of a wide BIT."""
         return self.tidb and kind.kind is Kind.BIT and (kind.length or 1) > _RIGHT_BITS
 
     def has_address_type(self, name: str) -> bool:

@@ -64,15 +64,14 @@ class MySqlSession(MySqlConnection):
         self._writer.write(change)
 
     def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - the same for all tables
-        """Returns False: existing rows are read and compared by the caller."""
+        """Returns False: the caller has to read and compare the existing rows."""
         return False
 
     def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - the same for all tables
         """Whether a plain INSERT refuses a row whose key already exists.
 
-        Some transactions of TiDB check keys only later.
-
-        On the target, an identity always has a unique key: a table without one is refused as a misfit.
+        Some transactions of TiDB check keys only later. Every identity has a unique key on the target: a table without
+        this key is refused.
         """
         return not self.server.tidb
 

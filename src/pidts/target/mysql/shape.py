@@ -1,10 +1,9 @@
 """The shape of a table on the target (its columns and keys), read from information_schema.
 
 A server with thousands of tables needs milliseconds to find one of them in information_schema. A batch may write to
-thousands of tables that its session does not know yet. Then each view is queried once for all of them.
-
-What was read for many tables is returned once for each table, and is forgotten when the batch's transaction ends. So it
-is never older than the transaction.
+thousands of tables that its session does not know yet. Then each view of information_schema is queried once for all
+these tables. The rows that were read are used once for each table, and forgotten when the batch's transaction ends. So
+they are never older than the transaction.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Row: TypeAlias = tuple[Any, ...]
 Run: TypeAlias = Callable[[str, Sequence[Any]], list[Row]]
 
 _MANY = 32
-"""The smallest number of tables that are read at once. For fewer, a query for each is faster than a search of all."""
+"""The smallest number of tables that one query reads. For fewer tables, one query for each table is faster."""
 _AT_ONCE = 2_000
-"""The largest number of tables in one query, since a server limits the length of its text."""
+"""The largest number of tables in one query, since servers limit the length of a query's text."""
 
 _TABLES = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES {}"
 _COLUMNS = (
@@ -41,11 +40,7 @@ _KEYS = (
     "FROM information_schema.STATISTICS {} ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX"
 )
 _ONE = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-
-
 _TRANSACTIONAL = frozenset({"InnoDB", "ROCKSDB", "TokuDB", "ndbcluster"})
-
-
 _NEVER_PADDED = LABELED | IDENTIFIERS | {Kind.CHAR}
 """Types whose values have no spaces at the end."""
 _LOOSE_BYTES = frozenset({Kind.VARBINARY, *BLOBS})
@@ -53,7 +48,7 @@ _LOOSE_BYTES = frozenset({Kind.VARBINARY, *BLOBS})
 
 @dataclass(frozen=True, slots=True)
 class UniqueKeyParts:
-    """The parts of a unique key over columns, with its length for a part that is only a prefix of its column."""
+    """The columns of a unique key, each with the length of its prefix in the key; None for the whole column."""
 
     parts: tuple[tuple[str, int | None], ...]
 
@@ -166,7 +161,7 @@ def _column(row: tuple[Any, ...], dialect: Dialect) -> Column:
     try:
         kind = column_type(text, charset, collation, dialect=dialect)
     except Halted:
-        kind = ColumnType(Kind.LONGTEXT)  # a type of a server newer than this code; only the column's name is used
+        kind = ColumnType(Kind.LONGTEXT)  # the server is newer than this code; only the column's name is used
     return Column(
         str(name),
         kind,
@@ -200,7 +195,7 @@ class InformationSchema:
         self._keys: dict[TableName, Sequence[Row]] = {}
 
     def read_ahead(self, names: Iterable[TableName]) -> None:
-        """Reads these tables by a few queries, if they are many. The next calls about them then need no query."""
+        """Reads these tables by a few queries, if they are many. The next call about each of them needs no query."""
         self.forget()
         for schema, mine in groupby(sorted(set(names)), key=lambda name: name.schema):
             wanted = [name.name for name in mine]
@@ -240,8 +235,8 @@ class InformationSchema:
         self._keys.clear()
 
     def _read(self, schema: str, names: Sequence[str]) -> None:
-        # Servers compare these names without case. MariaDB reads only the first of the names `t` and `T`. So tables are
-        # taken by their exact names, and a table that is not found is read by itself.
+        # Servers compare these names without case: if `t` and `T` are wanted, MariaDB returns one of the two tables. So
+        # a table is used only if its name is exactly the wanted one. A missing table is read by a query of its own.
         where = f"WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN ({', '.join(['%s'] * len(names))})"
         tables, columns, keys = (
             _by_table(schema, self._run(view.format(where), (schema, *names)))

@@ -1,9 +1,9 @@
 """Sends statements to the server in few round trips.
 
-A statement whose answer is not needed at once is queued (`later`). It is sent together with the next one whose answer
-is needed (`now`), as one text. The server executes them in order and stops at the first error: no later statement is
-executed, not even a COMMIT. So a transaction of a few rows costs two round trips: START TRANSACTION with the lock of
-the checkpoint, then all writes with COMMIT.
+A statement whose answer is not needed at once is queued (`later`). The next statement whose answer is needed (`now`) is
+sent together with the queued statements, as one text. The server executes them in order and stops at the first error:
+no later statement is executed, not even a COMMIT. So a transaction of a few rows costs two round trips: START
+TRANSACTION with the lock of the checkpoint, then all writes with COMMIT.
 
 The error of a statement is raised by the call that sends it, and names the statement's table. A large text is sent at
 once, so that the server works on it while the next text is made.
@@ -61,7 +61,7 @@ class StatementPipeline:
     def later(
         self, sql: bytes, table: str = "", *, check: ResultCheck | None = None, explain: Explain | None = None
     ) -> None:
-        """Queues a statement for the round trip of the next one, or sends a large one. `check` tests its result."""
+        """Queues a statement; sends the queued statements if they are large together. `check` tests the result."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()
         self._waiting.append(_Statement(sql, table, check, explain))
@@ -114,7 +114,7 @@ class StatementPipeline:
         except (pymysql.err.Error, OSError) as error:
             raise translate(error, table) from error
         except BaseException:
-            force_close(self._connection)  # else the rest would be read as the answer to the next statement
+            force_close(self._connection)  # else the unread rows would count as the answer to the next statement
             raise
 
     @property
@@ -145,7 +145,7 @@ class StatementPipeline:
         except (pymysql.err.Error, OSError) as error:
             raise _said(error, statements[min(len(answers), len(statements) - 1)]) from error
         except BaseException:
-            force_close(self._connection)  # else the other answers would count as those of the next statements
+            force_close(self._connection)  # else the unread answers would count as answers to the next statements
             raise
         if len(answers) != len(statements):
             raise Halted(

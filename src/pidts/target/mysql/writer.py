@@ -5,10 +5,9 @@ key, the statement would overwrite that row, and silently lose the new row. So a
 `IF(the whole identity equals the new identity, the new value, <an error>)`. If the server has found a row with another
 identity, the statement fails.
 
-The error is a subquery of two rows. NULL would not do, since it is not always an error in a NOT NULL column. It sets an
-AUTO_INCREMENT column to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB
-computes subqueries before it reads rows. So on TiDB the error is a number outside of every integer column's range, or
-NULL.
+The error is a subquery of two rows. NULL would not always cause an error in a NOT NULL column: an AUTO_INCREMENT column
+would become 0, a TIMESTAMP of MariaDB the current time, and the other row would be lost. But TiDB computes subqueries
+before it reads rows. So on TiDB the value is a number outside of every integer column's range, or NULL.
 
 A key's collation on the target may treat more texts as equal than the source's does (`a` and `a ` under PAD SPACE,
 accents, case). So the IF compares text byte by byte. Otherwise two rows of the source would become one, and only the
@@ -22,7 +21,8 @@ that the condition can name its new value.
 
 Many rows are written to MariaDB as events of a log instead (`row_events`), if the server and the table allow it.
 
-With `NetChange.is_new`, new rows are inserted, and an existing row is an error. The caller makes the change anew.
+With `NetChange.is_new`, new rows are inserted, and an existing row is an error. The caller then computes the change
+again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Text:
     rows: pa.Array | list[bytes]
     tail: bytes
     cut: int
-    """The number of bytes between two rows."""
+    """The number of bytes of the separator between two rows."""
     most: int
     """The largest number of rows in one statement."""
 
@@ -129,7 +129,7 @@ class Writer:
         self._upsert(self._prepared.of(table), rows, b"")
 
     def _upsert_safely(self, prepared: PreparedTable, rows: pa.Table) -> None:
-        """Writes rows in safe mode. Only a collision causes the search for its rows, which costs as much as writing."""
+        """Writes rows in safe mode. Searches for colliding rows only after a collision, since this takes long."""
         if not self._server.tidb:  # TiDB may refuse a row for another reason, with the error of a collision
             self._pipeline.later(b"SAVEPOINT pidts_upsert")
             try:
@@ -196,7 +196,7 @@ class Writer:
                 self._upsert_later(prepared, sql, update)
 
     def _upsert_invalid_labels(self, prepared: PreparedTable, rows: pa.Table, update: bytes) -> None:
-        """Writes few rows with an enum's index 0. Strict mode is off, as it refuses them; warnings are read."""
+        """Writes few rows with an enum's index 0, which strict mode refuses; without this mode, warnings are read."""
         name = str(prepared.table.name)
         self._pipeline.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
         self._pipeline.later(
@@ -266,8 +266,8 @@ def _rows(prepared: PreparedTable, update: bytes, rows: pa.Table) -> _Text:
 def _removal(prepared: PreparedTable, keys: pa.Table) -> _Text:
     """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
 
-    If the target's collation is not the source's, texts are also compared byte by byte. Otherwise rows with other keys
-    that are equal by this collation would be removed, too.
+    If the target's collation is not the source's, texts are also compared byte by byte. Without this, the DELETE would
+    also remove rows whose keys are equal only by the target's collation.
     """
     table = prepared.table
     head = f"DELETE FROM {qualified(table.name)} WHERE "

@@ -14,7 +14,7 @@ _STATISTICS_EXPIRE = (8, 0, 0)
 
 
 def low_counters(session: MySqlSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for the operator about the counter if it has to be moved; otherwise nothing."""
+    """Returns a line for the operator about the counter; no line if the counter is high enough."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []
@@ -22,7 +22,7 @@ def low_counters(session: MySqlSession, table: Table, source_next: int) -> list[
 
 
 def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:
-    """Moves the counter if it is too low, and then returns a line for the operator about it; otherwise nothing."""
+    """Moves the counter if it is too low, and returns a line for the operator about this; no line if it is not."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []

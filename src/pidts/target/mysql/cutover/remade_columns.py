@@ -127,7 +127,7 @@ def make(session: MySqlSession, wanted: RemadeColumn) -> str:
         drop_second_columns(session, [wanted.table])
         try:
             return f"{error.what}; the statement is: {statement(session, wanted)}"
-        except Halted:  # a foreign key needs the plain column, so no statement can replace it
+        except Halted:  # a foreign key needs the plain column, so no statement can replace the column
             return error.what
 
 
@@ -169,8 +169,8 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     """Returns the clauses of the ALTER TABLE.
 
     Servers can turn a plain column into a STORED column. But a VIRTUAL column has to replace the plain column. So the
-    keys and checks that name the column are created again. Generated columns that are computed from the column are
-    created again, too: MySQL does not drop a column that another column needs (error 3108).
+    keys and checks that name the column are created again. The same applies to generated columns that are computed from
+    the column: MySQL does not drop a column that another column needs (error 3108).
     """
     row = _column(session, wanted)
     if wanted.stored:

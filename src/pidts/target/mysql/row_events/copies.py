@@ -1,18 +1,18 @@
 """Writes changes of a table without a key as row events: updates, deletes and inserts of whole rows.
 
-In such a table, a change is a number of copies to remove and a number of copies to add. It does not matter which
-removed copy belongs to which new one. So if a removed copy and a new one have the same values in all indexed columns,
-they become one update (`paired`). Such an update takes the server about half as long as a DELETE and an INSERT, since
-no index changes. If the account lacks the privilege UPDATE, there are no updates.
+A change of this table is a number of copies to remove and a number of copies to add. It does not matter which removed
+copy belongs to which new copy. So if a removed and a new copy have the same values in all indexed columns, they become
+one update (`paired`). This takes the server about half as long as a DELETE and an INSERT, since no index changes. If
+the account lacks the privilege UPDATE, there are no updates.
 
 An event that updates or removes a row contains all columns of the row. The server finds a row by an index, or reads the
 table, and compares the bytes of all columns. Each event changes one copy, and a missing copy is an error. If the
 target's table has a unique key, the server would compare only this key: then SQL removes the rows.
 
-If no index is selective, the server reads much of the table for each row. Then SQL is faster, since it looks for many
-rows at once. No statistics show this for certain. So the first events have few rows, and the server then says how many
-rows it has read for them. If it has read too many, or if an event takes long, SQL removes the rest of the rows. After
-that, the new rows that no update has written are inserted.
+If no index is selective, the server reads much of the table for each row. Then SQL is faster, since one statement
+searches for many rows. No statistics show this for certain. So the first events have few rows, and the server then says
+how many rows it has read for them. If it has read too many, or if an event takes long, SQL removes the other rows.
+After that, the new rows that no update has written are inserted.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _MOST_COPIES, _MANY_COPIES = 1_000, 100
 """The largest number of copies that one event updates or removes, and the largest number of copies of one row that
 events remove.
 
-To find the next copy, the server reads all copies that it has already removed. One SQL statement removes all of them at
-once.
+To find the next copy of a row, the server reads all copies that it has already removed. So SQL removes the rows with
+more copies: one statement removes all these copies.
 """
 _READS, _FIRST_READS = 64, 1000
 """SQL is faster if, for n rows, the server reads more than `_FIRST_READS` + n * `_READS` rows."""
 _SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
 """SQL is faster if an event with n rows takes more than `_SLOW_START` + n * `_SLOW_SECONDS` seconds.
 
-Time is measured, too: for each row, the server reads again the rows that the transaction has removed, and does not
-count them.
+Time is also measured because the server does not count all rows that it reads: for each row, it reads again the rows
+that the transaction has removed.
 """
 _READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
 """Shows how many rows the session has read by an index, and how many without one."""
@@ -96,10 +96,10 @@ class CopyEvents:
         """The number of copies in the next event."""
 
     def remove(self, deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> CopiesLeft:
-        """Removes copies of rows, or overwrites them with new rows. Returns the rows that are left.
+        """Removes copies of rows, or overwrites them with new rows. Returns the rows that SQL has to remove or insert.
 
-        `times` contains, for each row, the number of copies to remove. If the server refuses an event, it has no
-        effect, and SQL has to remove the rows.
+        `times` contains, for each row, the number of copies to remove. If the server refuses an event, no event has an
+        effect.
         """
         name = self._layout.table
         if not deletes.num_rows:
@@ -185,7 +185,7 @@ class CopyEvents:
             first, copies, self._copies = last, copies + count, min(self._copies * _GROWTH, _MOST_COPIES)
 
     def _read_so_far(self) -> int:
-        """Returns how many rows the session has read in order to find others."""
+        """Returns how many rows the session has read by an index or without one."""
         return sum(int(count) for _, count in self._pipeline.now(_READ_SO_FAR).rows)
 
 

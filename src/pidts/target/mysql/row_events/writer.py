@@ -1,11 +1,11 @@
 """Writes many rows to MariaDB as row events (`statements`), which takes about half of the time that SQL takes.
 
-Row events are strict: an update needs the row, an insert must not find it. So they are used only for rows of which the
-log says whether the target has them (`NetChange.likely_new`). If the target refuses the events, for whatever reason,
-the transaction is rolled back to a savepoint before them. Then the caller writes the same rows as SQL. After that, the
-table's next changes are written as SQL for a while.
+Row events are strict: an update needs the row, an insert must not find the row. So they are used only if the log shows
+which rows the target has (`NetChange.likely_new`). If the target refuses an event, for whatever reason, the transaction
+is rolled back to a savepoint before the events. Then the caller writes the same rows as SQL. After that, the table's
+next changes (`_PAUSE`) are written as SQL.
 
-Row events bypass some work of the server. So they are used only if the result is the same:
+For row events, the server leaves out some checks and actions. So they are used only if the result is the same:
 
 - The target has exactly the columns of the source, with the same types. Row events name columns by their places. So
   before its first event, each transaction locks the table's definition, and compares SHOW CREATE TABLE with the text
@@ -70,13 +70,13 @@ LEAST = 256
 """The fewest rows that are written as events: a transaction with events takes two more round trips."""
 _SIZE = 1 << 20
 _PRIVILEGES_SECONDS = 10.0
-"""Privileges that were read count for this many seconds. Without TRIGGER, a new trigger would not be seen."""
+"""The seconds after which the account's privileges are read again. Without TRIGGER, it would not see a new trigger."""
 _PAUSE = 100
 """The number of a table's changes that are written as SQL after a refusal."""
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
 )
-"""Words in SHOW CREATE TABLE with which rows are written as SQL: the server may do more than store."""
+"""Words in SHOW CREATE TABLE with which rows are written as SQL, since the server may do more than store the rows."""
 _JSON_CHECK = re.compile(r" CHECK \(json_valid\(`(?:[^`]|``)+`\)\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 
@@ -181,7 +181,7 @@ class EventWriter:
         return None if known[2] is None or self._does_more(name) else known[2]
 
     def _does_more(self, name: TableName) -> bool:
-        """Whether the server would do more, or less, than write the rows as they are."""
+        """Whether triggers would not fire, or the server would skip rows that it does not find."""
         sql = (
             "SELECT @@GLOBAL.slave_exec_mode, (SELECT COUNT(*) FROM information_schema.TRIGGERS "
             "WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s)"
