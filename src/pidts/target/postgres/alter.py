@@ -207,7 +207,7 @@ class _Alter:
         return tuple(names.get(name, name) for name in columns)
 
     def _freed(self) -> list[Key]:
-        """Returns unique keys that only the old primary key enforced on the target, and that must be created now."""
+        """Returns unique keys that the target enforced only by its old primary key, so they must be created now."""
         if not self._rekeys:
             return []
         stood = {key.columns for key in self._found.keys if key.primary} if self._found else set()
@@ -238,7 +238,7 @@ class _Alter:
         self._notes.extend(notes)
 
     def _goes(self, index: PgKey) -> bool:
-        """Whether this statement drops the index, or drops or renames one of its columns. `_found`: the old table."""
+        """Whether this statement drops the index, or drops or renames one of its columns."""
         return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:

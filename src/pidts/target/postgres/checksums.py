@@ -15,14 +15,13 @@ _DIGITS, _BITS = 15, 60
 _FRACTIONS = 6
 _SECONDS = len("2024-02-29 12:34:56.")
 _NO_TEXT = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.GEOMETRY, Kind.VECTOR})
-"""Types that PostgreSQL does not print as MySQL does: floating point numbers, and types that consist of such numbers.
-"""
+"""Types that PostgreSQL does not print as MySQL does: floating point numbers, and types that consist of them."""
 
 
 def row_sum(
     session: PostgresSession, table: Table, after_key: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns the number and the checksum of the rows above one key, up to and including another.
+    """Returns the number and the checksum of the rows with keys above `after_key`, up to and including `highest`.
 
     Returns None if PostgreSQL does not print the values of a column as the source does.
     """
@@ -77,7 +76,7 @@ def _hash(text: str) -> str:
 
 
 def _moment(text: str, digits: int) -> str:
-    """Returns the text of a moment with as many digits as the source shows.
+    """Returns the text of a date with time, with as many digits of a second as the source shows.
 
     If the target's value has more digits or an era, they stay, so that its text differs from every value of the source.
     """
@@ -89,7 +88,7 @@ def _moment(text: str, digits: int) -> str:
 
 
 def _clock(name: str, digits: int) -> str:
-    """Returns a text like `-838:59:59.000000`. More digits of the target's value stay, so that the text differs."""
+    """Returns a text like `-838:59:59.000000`. If the target's value has more digits, they stay: the text differs."""
     micros = f"abs(extract(epoch from {name}) * 1000000)::bigint"
     hours = f"({micros} / 3600000000)::text"
     parts = (

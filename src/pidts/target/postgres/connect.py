@@ -19,16 +19,16 @@ from psycopg.pq.abc import PGconn as Connection
 from pidts.login import Tls
 from pidts.target.postgres.errors import asks_for_clear_password, offers_no_tls, translate_connect
 
-# When a connection breaks, the error is reported. psycopg would also warn about statements that are still in a
-# pipeline. A process of Spark sets up no logs, and would print this. WARNING is the driver's own choice; a command may
-# have chosen another level before.
+# When a connection breaks, PiDTS reports the error. psycopg would also log a warning about statements that are still in
+# a pipeline, and a process of Spark, which configures no logs, would print this warning. The level WARNING is the
+# driver's own; a command may have chosen another level before.
 _driver_log = logging.getLogger("psycopg")
 if _driver_log.level == logging.WARNING:
     _driver_log.setLevel(logging.ERROR)
 
 
 _HAS_REQUIRE_AUTH = 16_00_00
-"""The first version of libpq that can refuse methods of authentication."""
+"""The first version of libpq (PostgreSQL's client library) that can refuse methods of authentication."""
 _REFUSAL_SECONDS = 5.0
 _REFUSED = re.compile(rb'\tErrorResponse\t.* C "(\w{5})" ')
 _WAITS_FOR: dict[int, int] = {PollingStatus.READING: selectors.EVENT_READ, PollingStatus.WRITING: selectors.EVENT_WRITE}
@@ -61,10 +61,10 @@ def connect(
 
 
 def _logged_in(login: Mapping[str, Any], more: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]:
-    """Logs in. A server that asks for the password in clear text gets it only over TLS.
+    """Logs in. If the server asks for the password in clear text, it gets the password only over TLS.
 
     With `prefer`, it is not known before the login whether the connection will be encrypted. So the first login refuses
-    to send a clear password, and after this refusal the second login demands TLS.
+    to send a clear password. If it fails for this reason, a second login demands TLS.
     """
     try:
         return psycopg.connect(**login, **more)
@@ -78,7 +78,7 @@ def _logged_in(login: Mapping[str, Any], more: Mapping[str, Any]) -> psycopg.Con
 
 
 def _asked_refusal(login: Mapping[str, Any]) -> str:
-    with suppress(Exception):  # the caller has the first login's error to report; only Linux can trace into memory
+    with suppress(Exception):  # else the caller reports the first login's error; only Linux can trace into memory
         return login_refusal(make_conninfo(**login), _REFUSAL_SECONDS)
     return ""
 
@@ -86,14 +86,14 @@ def _asked_refusal(login: Mapping[str, Any]) -> str:
 def login_refusal(conninfo: str, seconds: float) -> str:
     """Logs in once more, and returns the SQLSTATE of the server's refusal.
 
-    The driver's error of a login has only a text, which the server may have translated (lc_messages). The driver's
-    library shows the SQLSTATE only in its trace of the protocol.
+    The driver's error of a login has only a text, which the server may have translated (lc_messages). libpq shows the
+    SQLSTATE only in its trace of the protocol.
 
-    It is empty if the server does not refuse the login, or does not answer within these seconds. It is also empty with
-    libpq before version 17, which does not trace logins.
+    The result is empty if the server does not refuse the login, or does not answer within these seconds. It is also
+    empty with libpq before version 17, which does not trace logins.
     """
     ends = time.monotonic() + seconds
-    with os.fdopen(os.memfd_create("login"), "rb") as trace:  # the trace may have secrets, and is only in memory
+    with os.fdopen(os.memfd_create("login"), "rb") as trace:  # in memory only, since it may contain secrets
         connection: Connection = PGconn.connect_start(conninfo.encode())
         try:
             connection.trace(trace.fileno())

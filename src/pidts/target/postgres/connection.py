@@ -33,17 +33,16 @@ _SETTINGS = (
     "SET statement_timeout = 0",
     "SET lock_timeout = '30s'",
     "SET idle_in_transaction_session_timeout = '5min'",
-    # Rows are passed as arrays, and a plan is made without knowing their length. So a plan has to look up each row by
-    # its key. Such a plan is right for any number of rows, even if the table was empty when the plan was made. No
-    # statement has to be planned twice.
+    # Rows are passed as arrays, and the server plans a statement without knowing their length. So the plan has to look
+    # up each row by its key. This plan is right for any number of rows, even if the table was empty when it was made.
     "SET jit = off",
     "SET enable_seqscan = off",
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
     # Rows arrive table by table, perhaps children before their parents, and the source's log contains the changes that
-    # triggers made there. With this role neither foreign keys nor triggers are active. `misfits` reports a session that
-    # may not set this role, if this matters.
+    # triggers made there. With this role neither foreign keys nor triggers are active. If the account may not set the
+    # role, `misfits` reports the tables that have foreign keys or triggers.
     """DO 'BEGIN PERFORM pg_catalog.set_config(''session_replication_role'', ''replica'', false);
     EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
 )
@@ -56,10 +55,7 @@ _INSERTED = 5000
 
 
 class PostgresConnection:
-    """A connection, its settings and its transaction.
-
-    `PostgresSession` extends it to read and write rows. Its meta tables and schema changes use the same connection.
-    """
+    """A connection, its settings and its transaction. `PostgresSession` adds the methods that read and write rows."""
 
     def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:
         self.driver = connection
@@ -92,7 +88,7 @@ class PostgresConnection:
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8")[0][0])
 
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
-        """Begins a transaction. Autocommit is on, so no other statement begins one."""
+        """Begins a transaction. Autocommit is on, so no other statement begins a transaction."""
         if not self.driver.closed and self.in_transaction():
             raise Halted(
                 "target-refused", "a transaction is already open", todo="This is a fault of pidts: please report it"

@@ -1,7 +1,7 @@
 """Converts the values of a column whose type changes.
 
 PostgreSQL makes the same conversion as the source, or the schema change is refused. Values may have to change even if
-PostgreSQL's type does not. BINARY is filled with zeros, a SET gets the order of its labels, 5 becomes the year 2005.
+PostgreSQL's type does not: BINARY is filled with zeros, and the labels in a SET get another order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CASTS = (
 
 
 def conversion(old: Column, new: Column, name: str) -> str | None:
-    """Returns the new value in SQL (`name` itself if it does not change); None if only the source knows it.
+    """Returns the new value in SQL; `name` itself if the value does not change; None if only the source knows it.
 
     The caller has made sure that no digits of a second are lost.
     """
@@ -49,11 +49,10 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
 
 
 def _chosen(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion if the task file chooses one of the two types (`pidts.types`); "" if it is not possible.
+    """Returns the conversion if the task file chooses one of the two types (`pidts.types`).
 
-    None means the usual conversion.
-
-    A number other than 0 and 1 cannot become a boolean.
+    The result is empty if PostgreSQL cannot make the conversion: a number other than 0 and 1 cannot become a boolean.
+    None stands for the usual conversion.
     """
     was, becomes = old.type.chosen, new.type.chosen
     if (old.type.kind, new.type.kind) == (Kind.SET, Kind.SET) and was == becomes == "text":
@@ -80,7 +79,7 @@ def _bits(old: Column, new: Column, name: str) -> str | None:
 
 
 def _set(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion of a SET; None if there is none. Values have the labels in the definition's order."""
+    """Returns the conversion of a SET; None if there is none. A value has its labels in the order of the definition."""
     if new.type.kind in _TEXTS:
         return f"array_to_string({name}, ',')::{type_name(new.type)}"
     if new.type.kind is not Kind.SET:

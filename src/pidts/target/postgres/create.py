@@ -77,7 +77,7 @@ def create_table(table: Table, *, with_keys: bool = True) -> RenderedChange:
 
 
 def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
-    """Returns name, type, nullability, default and the enum's check."""
+    """Returns the column's name, type, nullability, default, and the check of an enum; and notes on differences."""
     notes = []
     parts = [new_column(column.name), type_name(column.type)]
     if not is_nullable(table, column):
@@ -126,7 +126,7 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[KeyNote]]:
     columns = ", ".join(map(identifier, key.columns))
     unique = "UNIQUE " if key.unique else ""
     # On PostgreSQL an index name is unique in its schema, and does not change when the table is renamed. On the source
-    # it belongs to the table. So the server chooses a free name.
+    # it is unique in its table only. So PostgreSQL chooses a free name.
     sql = f"CREATE {unique}INDEX ON {qualified(table.name)} ({columns})"
     return [sql], _caseless(table, key) if key.unique else []
 
@@ -145,11 +145,11 @@ def _caseless(table: Table, key: Key) -> list[KeyNote]:
 
 
 def finish_table(table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str) -> RenderedChange:
-    """Returns the statements for missing keys and counters after the rows are copied. It may be called at any time.
+    """Returns the statements for missing keys and counters after the rows are copied.
 
     `keys` says that keys were left out when the table was created. Building an index from all rows at once is several
-    times faster than adding each row to it, and the index is smaller. The primary key is never left out: it prevents a
-    row from being loaded twice, and changes of the log find their rows by it.
+    times faster than adding each row to the index, and the index is smaller. The primary key is never left out: it
+    prevents a row from being loaded twice, and changes of the log find their rows by this key.
     """
     name = qualified(table.name)
     statements: list[str] = []
@@ -167,11 +167,9 @@ def finish_table(table: Table, found: PgTable, sequence: Sequences, *, keys: boo
 
 
 def _counted(table: str, column: str, counter: str) -> str:
-    """Returns the statement that moves a counter upwards.
+    """Returns the statement that moves a counter up to the largest number in the column.
 
     The statement never moves the counter down: other sessions may have inserted rows.
-
-    Negative values do not count: they do not come from the counter.
     """
     return (
         f"SELECT pg_catalog.setval({literal(counter)}, h.value::bigint) "

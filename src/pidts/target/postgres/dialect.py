@@ -68,7 +68,7 @@ def new_schema(name: str) -> str:
 
 
 def qualified(name: TableName) -> str:
-    """Returns schema and table, quoted."""
+    """Returns a table's name with its schema, quoted."""
     return f"{identifier(name.schema, _ROUTE)}.{identifier(name.name, _ROUTE)}"
 
 
@@ -85,7 +85,7 @@ def literal(text: str) -> str:
 
 
 def type_name(kind: ColumnType) -> str:
-    """Returns the type that the task chooses, or else a type for every value of the MySQL type."""
+    """Returns the type that the task file chooses, or else a type that can store every value of the MySQL type."""
     if kind.chosen:
         return kind.chosen
     if kind.kind in _INTEGER:
@@ -119,14 +119,14 @@ def is_nullable(table: Table, column: Column) -> bool:
 
 
 def label_check(column: Column, expression: str) -> str | None:
-    """Returns the condition for an enum: its labels, or '' for MySQL's invalid index 0; None for others."""
+    """Returns the condition for the values of an enum: its labels, and '' for MySQL's index 0; None for other types."""
     if column.type.kind is not Kind.ENUM:
         return None
     return f"{expression} IN ({', '.join(map(literal, dict.fromkeys(('', *column.type.labels))))})"
 
 
 def default_clause(column: Column) -> tuple[str | None, str | None]:
-    """Returns the default in PostgreSQL's SQL, and a note if it has no equivalent; either may be None."""
+    """Returns the default in PostgreSQL's SQL, and a note if PostgreSQL has no such default; either may be None."""
     parsed = parse_default(column.default)
     if parsed is None:
         return None, None
@@ -171,7 +171,7 @@ def is_left_out(column: Column) -> bool:
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
-    """Returns MySQL's value for existing rows in a new column; None for NULL, or without an equivalent."""
+    """Returns MySQL's value for existing rows in a new column; None if it is NULL, or PostgreSQL has no such value."""
     parsed = parse_default(column.default)
     if isinstance(parsed, CurrentTime):
         moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")

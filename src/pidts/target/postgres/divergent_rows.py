@@ -1,6 +1,6 @@
 """Finds rows for which a schema change would have another effect on the target than on the source.
 
-`doubts` yields conditions. Before anything is changed, PostgreSQL searches for rows that meet one of these conditions.
+`doubts` yields SQL conditions. Before the schema change, PostgreSQL searches for rows that meet one of them.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def doubts(
 
 
 def _cut(name: str, old: ColumnType, new: ColumnType) -> str | None:
-    """Returns the condition that a value is not within the new type; None if all values are.
+    """Returns the condition for a value that the new type cannot store; None if it can store all values.
 
     Without strict mode, the source silently cuts such a value: 300 becomes 127, the largest TINYINT. PostgreSQL's type
-    may have room for it: a TINYINT is a smallint there, and bytea has no length.
+    may be able to store the value: a TINYINT is a smallint on PostgreSQL, and bytea has no length.
     """
     if old == new or old.chosen or new.chosen:
         return None
@@ -113,7 +113,7 @@ def _range(kind: ColumnType) -> tuple[int, int]:
 
 
 def _most_bytes(old: ColumnType, new: ColumnType) -> int:
-    """Returns a number of bytes that no value exceeds under the new type."""
+    """Returns a number of bytes that no value of the old type exceeds after its conversion to the new type."""
     if old.labels:
         return 0
     most = LOB_BYTES.get(old.kind) or old.length or 0
@@ -126,7 +126,7 @@ def _width(kind: ColumnType) -> int:
 
 
 def _kept_characters(old: Column, new: Column) -> str | None:
-    """Returns the new charset's characters as a regular expression's class.
+    """Returns the new charset's characters as they are written in the brackets of a regular expression.
 
     Returns None if the column cannot contain a character that the new charset lacks. Without strict mode, the source
     silently replaces such a character with a question mark.

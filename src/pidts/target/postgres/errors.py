@@ -1,4 +1,4 @@
-"""Translates PostgreSQL's errors: some may pass by themselves, and some need an operator."""
+"""Translates PostgreSQL's errors into PiDTS's own errors."""
 
 from __future__ import annotations
 
@@ -50,19 +50,18 @@ _INDEXED = re.compile(r"\((.+?)\)=\(")
 _CONSTRAINTS = {"23514": "CHECK constraint", "23P01": "exclusion constraint", _FOREIGN_KEY: "foreign key"}
 """The kinds of constraints, except unique keys, by the SQLSTATE of their errors."""
 _FUNCTION = re.compile(r"^(?:PL/\S+|SQL)[ -]\S*[Ff]un.*", re.MULTILINE)
-"""The line in an error's context that names a function. A row's statement calls functions only by triggers, by CHECK
-constraints and by generated columns.
+"""The line in an error's context that names a function. When PiDTS writes a row, only triggers, CHECK constraints and
+generated columns call functions.
 """
 _ALTERS_TYPE = frozenset({"ATExecAlterColumnType", "RememberAllDependentForRebuilding"})
-"""The functions in PostgreSQL's code that refuse to change the type of a column if other objects depend on the column.
-"""
+"""The functions in PostgreSQL's code that refuse to change a column's type if other objects depend on the column."""
 _NAME = r'(?:"(?:[^"]|"")+"|[^\s."]+)'
 _DEPENDENT_VIEW = re.compile(rf"\b((?:materialized )?view) ({_NAME}(?:\.{_NAME})?) depends on")
 """A view in an error's detail, and its name as SQL."""
 _NO_DATABASE = re.compile(r'database ".+" does not exist')
 """The driver's text names the host, too, and a host may be called `database`."""
 _QUESTION = "Is the server running "
-"""The beginning of the line that the driver adds if it reaches no server. `UNREACHABLE_TODO` asks the same."""
+"""The beginning of a line that the driver adds if it reaches no server. `UNREACHABLE_TODO` asks the same question."""
 _OF_SERVER = "connection to server "
 """A part of the driver's text if the host's name was resolved."""
 _DENIED = (
@@ -112,8 +111,9 @@ def mapped(table: str = "") -> Iterator[None]:
 def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False, grant: str = "") -> PidtsError:
     """Translates an error; its message is the server's first line and its detail.
 
-    `table` is given for statements about the table's rows. At a COMMIT, the server checks deferred constraints. `grant`
-    lets the session's role switch off triggers and foreign keys; it is empty if they are off.
+    `table` is the table whose rows the statement concerns; empty for other statements. With `at_commit`, the error may
+    be about a row, too, since COMMIT checks deferred constraints. `grant` lets the session's role switch off triggers
+    and foreign keys; it is empty if they are off.
     """
     state = error.sqlstate or ""
     where = Where(table=table)
@@ -128,7 +128,7 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
     code, todo = "target-refused", COMPARE_TODO
-    # If a trigger's function failed, the server adds a context: then another table or column may be missing.
+    # If a trigger's function has failed, the error has a context. Then a table of this function may be missing.
     if table and state in _SHAPE_TODO and not error.diag.context:
         code, todo = "target-shape", _SHAPE_TODO[state]
     elif state == _NOT_PERMITTED:

@@ -1,8 +1,8 @@
 """Translates the source's expressions in CHECK constraints, generated columns and keys to PostgreSQL.
 
-An expression is translated only if both servers compute the same value for every row. So these are left out:
+An expression is translated only if both servers compute the same value for every row. So these are not translated:
 
-- text, since MySQL compares it by collations and without trailing spaces;
+- comparisons of texts, since MySQL compares by collations and without trailing spaces;
 - texts that may be longer than a packet, since they become NULL on the source;
 - division, since its results have a different scale;
 - sums and products that the source may refuse, because they are too large, or negative where a column is unsigned;
@@ -10,8 +10,8 @@ An expression is translated only if both servers compute the same value for ever
 - TIMESTAMP, since it is compared with a literal in the session's time zone;
 - almost all functions.
 
-Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison with NULL does not make a check
-refuse a row. But a generated column would get a different value, and `IS NULL` would have a different result.
+Zero and partial dates are NULL on PostgreSQL, unless they are refused. A check accepts a row if its comparison has NULL
+as the result. But a generated column would get a different value, and `IS NULL` would have a different result.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ _NUMBERS = _WHOLE | {Kind.FLOAT, Kind.DOUBLE}
 _MOST_SIGNED, _MOST_UNSIGNED = 2**63 - 1, 2**64 - 1
 """The source computes whole numbers in 64 bits."""
 _MOST_DECIMAL, _MOST_SCALE = 10**35 - 1, 18
-"""The source computes decimal numbers exactly up to this value, with up to this many digits after the point.
-
-A product has nine words of nine digits.
+"""The source computes decimal numbers exactly up to this value, with up to this many digits after the point: a product
+has at most nine groups of nine digits.
 """
 _TEXTS = frozenset({Kind.VARCHAR, *TEXTS})
 _CHOICES = frozenset({"IF", "CASE", "COALESCE", "IFNULL"})
@@ -48,7 +47,7 @@ _PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", 
 _FOLDS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
 _BYTES_A_CHARACTER = 4
 _LONGEST_RESULT = 1 << 20
-"""The lowest default of `max_allowed_packet` in bytes: a function with a longer text as its result returns NULL."""
+"""The lowest default of `max_allowed_packet` in bytes: if a function's result is longer, the source returns NULL."""
 _LONGEST_KEY = 2_600
 """The largest number of bytes of texts in an index entry."""
 _DAY = re.compile(r"(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
@@ -62,7 +61,7 @@ class _Sort(Enum):
     DAY = auto()
     MOMENT = auto()
     TEXT = auto()
-    """A text constant in the expression. It is a date or a time if it is compared with one."""
+    """A text constant in the expression. If it is compared with a date or time, it is read as a date or time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,7 @@ class _Number:
         decimal = self.decimal or other.decimal
         most = self.most * other.most if sign == "*" else self.most + other.most
         limit = _MOST_DECIMAL if decimal else _MOST_UNSIGNED if unsigned else _MOST_SIGNED
-        # For MySQL a decimal number is unsigned if everything that it is computed from is unsigned, including
-        # constants.
+        # For MySQL, a decimal result is unsigned if all columns and constants of its expression are unsigned.
         is_below = sign == "-" and decimal and not (self.negative or other.negative)
         if (unsigned and negative and not decimal) or is_below or most > limit or scale > _MOST_SCALE:
             raise NotSupportedError("a number that the source may refuse")
@@ -109,7 +107,7 @@ class _Value:
     sort: _Sort
     sql: str
     number: _Number | None = None
-    """SQL and kind of a value; `number` is set if the value is a number that is exact on both servers."""
+    """The range of the value if it is a number that both servers compute exactly; otherwise None."""
 
 
 def condition(table: Table, clause: str) -> str | None:
@@ -124,7 +122,7 @@ def computed(table: Table, column: Column) -> str | None:
     """Returns the expression by which PostgreSQL computes a generated column as the source does; None if there is none.
 
     PostgreSQL cannot compute a column from another generated column. Columns of the identity stay plain columns. NOT
-    NULL columns do, too: without strict mode the source stores 0 or '' if the expression is NULL.
+    NULL columns also stay plain: without strict mode the source stores 0 or '' if the expression is NULL.
     """
     if not (column.generated and column.computed and column.nullable) or column.name in table.identity:
         return None
@@ -172,7 +170,7 @@ def _is_exact(value: _Value) -> bool:
 
 
 def _is_certain(table: Table, node: Node) -> bool:
-    """Whether no column in the expression contains dates that are NULL on PostgreSQL."""
+    """Whether no column in the expression may contain zero or partial dates, which are NULL on PostgreSQL."""
     kinds = (table.column(_name(table, one)).type for one in columns_of(node))
     return all(kind.kind not in DATED or kind.refuses_unreal for kind in kinds)
 
@@ -229,7 +227,7 @@ def _letters_stored(table: Table, node: Node, kind: ColumnType) -> str:
 
 
 def _letters(table: Table, node: Node, charset: str | None) -> tuple[str, int]:
-    """Returns a text and its largest number of characters. Without `charset`, any charset is accepted."""
+    """Returns the SQL of a text, and the text's largest number of characters. `charset` None accepts any charset."""
     if isinstance(node, Literal) and isinstance(node.value, str) and node.value.isascii() and "\0" not in node.value:
         return f"{literal(node.value)}::text", len(node.value)
     if isinstance(node, ColumnRef):
@@ -261,7 +259,7 @@ def _letters_called(table: Table, node: FunctionCall, charset: str | None) -> tu
 
 
 def _chosen(node: FunctionCall) -> list[Node]:
-    """Returns the values among which IF, CASE, COALESCE or IFNULL chooses; NULL constants are left out."""
+    """Returns the values among which IF, CASE, COALESCE or IFNULL chooses, without NULL constants."""
     parts: list[Node] = list(node.args)
     if node.name == "IF":
         parts = parts[1:]

@@ -1,9 +1,10 @@
 """Finds triggers, and foreign keys that change rows, that would run when the task writes rows.
 
-They are active only if the session's role cannot switch them off. A start then refuses tables that have them. Before
-PostgreSQL 15, no grant lets a role that is not a superuser switch them off: then triggers are not refused. Users may
-add them during a run, so each transaction looks for them again after it has written a table. From then on, its lock on
-the table keeps them away until the transaction ends.
+Triggers and foreign keys run only if the session's role cannot switch them off. Then the start refuses tables that have
+them. But before PostgreSQL 15, only a superuser can switch them off: there, tables with triggers are not refused.
+
+Users may add triggers and foreign keys during a run. So each transaction looks for them again after it has written a
+table. From then on, the transaction's lock on the table prevents anybody from adding one until the transaction ends.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pidts.target.postgres.dialect import qualified
 GRANTABLE = 150000
 """The first version in which a role that is not a superuser can be allowed to switch off triggers."""
 MADE_HERE = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
-"""The beginning of the comments of PiDTS's own trigger functions. They leave a column alone that a statement sets."""
+"""The beginning of the comments of PiDTS's own trigger functions. They never change a column that a statement sets."""
 
 FIRES = (
     "(NOT tgisinternal AND tgenabled = 'O' AND pg_catalog.left(coalesce(pg_catalog.obj_description(tgfoid, 'pg_proc'), "
     f"''), {len(MADE_HERE)}) <> '{MADE_HERE}')"
 )
-"""Whether a trigger that a user has created fires. One with ENABLE ALWAYS fires in every session, as its user wants."""
+"""Whether a user's trigger fires. Triggers with ENABLE ALWAYS do not count: their user wants them in every session."""
 _PARTS = (
     "tgrelid = ANY (%s::pg_catalog.regclass::oid || "
     "ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass)))"
@@ -38,7 +39,7 @@ DEMAND_NO_ACTIONS = _DEMAND.format(f"tgfoid IN ({_ACTIONS})")
 The foreign keys are found by their triggers: the catalog has no index on the tables that foreign keys refer to.
 """
 DEMAND_NOTHING_FIRES = _DEMAND.format(f"(tgfoid IN ({_ACTIONS}) OR {FIRES})")
-"""Fails also if a trigger of the table or of one of its partitions fires."""
+"""Fails as `DEMAND_NO_ACTIONS` does, and also if a trigger of the table or of one of its partitions fires."""
 
 
 def fires(name: TableName, grant: str) -> Halted:

@@ -1,15 +1,15 @@
-"""Generated columns in schema changes, if PostgreSQL computes them as the source does.
+"""Decides which generated columns of the source PostgreSQL computes itself, in schema changes and in existing tables.
 
-A new generated column stays generated if both servers certainly compute the same value for every possible row
-(`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes their values when it adds the
-column. After that, the column is a plain column.
+A new generated column is also generated on the target if both servers certainly compute the same value for every
+possible row (`computed`). If this is certain only for the existing rows (`fills`), PostgreSQL computes their values
+when it adds the column. After that, the column is a plain column.
 
 If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
 generated. The column becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then
 on.
 
-A generated column of the target is accepted if PostgreSQL prints its expression as the one that the source's column
-would get now (`computed_otherwise`).
+A generated column of an existing table is accepted if PostgreSQL prints its expression in the same way as the
+expression that it would give to the source's column now (`computed_otherwise`).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Fill:
     sql: str
     """The value, converted to the column's type."""
     misfit: str
-    """The condition under which a value does not fit into the source's column. The source has cut off such a value."""
+    """The condition for a value that does not fit into the source's column. The source has cut off such a value."""
 
 
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
     """Returns the added columns that the target itself computes.
 
-    Each column that the expression reads must be added by the same statement, or must stay unchanged and have on the
-    target the type that the expression assumes.
+    The statement must add each column that the expression reads, or leave it unchanged. In the second case, the
+    target's column must have the type that the expression assumes.
     """
     if found is None:
         return frozenset()
@@ -74,8 +74,8 @@ def computed(statement: AlterTable, before: Table, after: Table, found: PgTable 
 def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
     """Returns a text for `misfits` for each column that the target may compute differently from the source.
 
-    PostgreSQL's planner prints both expressions: if the texts are equal, the results are equal for each row. For this,
-    the server neither reads the table nor needs a transaction that may write.
+    PostgreSQL's planner prints both expressions: if the texts are equal, the results are equal for each row. The
+    planner does not read the table, and works in a read-only transaction.
     """
     names = {column.name for column in table.columns}
     here = [column for column in found.columns if column.generated and column.name in names]
@@ -117,7 +117,7 @@ def _has_its_type(table: Table, name: str, found: PgTable) -> bool:
 
 
 def _written_type(name: str) -> str:
-    """Returns a type as the catalog shows it."""
+    """Returns a type's name as the catalog shows it."""
     base, opening, size = name.partition("(")
     long = {"varchar": "character varying", "char": "character"}.get(base, base)
     if base == "numeric" and size and "," not in size:

@@ -1,8 +1,7 @@
 """Loads new rows into PostgreSQL by binary COPY after a savepoint. The next rows are encoded while the server works.
 
-If the server already has one of the rows, the whole COPY fails. The values of some columns have to be converted by SQL,
-for example to an enum type of the target, or from a number to a boolean. Tables with such columns are written by
-INSERT.
+If the server already has one of the rows, the whole COPY fails. COPY cannot convert values, for example to an enum type
+of the target, or from a number to a boolean. Tables with columns that need this are written by INSERT.
 """
 
 from __future__ import annotations

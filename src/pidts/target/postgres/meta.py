@@ -22,9 +22,8 @@ _SAVE_CHECKPOINT = (
     "WHERE task = %s AND source = %s AND worker = %s AND epoch = %s RETURNING 1) "
     "SELECT 1 / count(*) FROM saved"
 )
-"""This statement fails if the worker has no row, or if the row is of another epoch.
-
-Then no later statement of the pipeline is executed, not even COMMIT.
+"""A statement that fails if the worker has no row, or if the row is of another epoch. Then the server executes no later
+statement of the pipeline, not even COMMIT.
 """
 
 _ADVANCE = (
@@ -33,10 +32,7 @@ _ADVANCE = (
     "AND batch = %s AND lsn = %s AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s "
     "RETURNING 1) SELECT 1 / count(*) FROM saved"
 )
-"""Like `_SAVE_CHECKPOINT`, this statement saves a checkpoint.
-
-It also fails if the row no longer has the values that this run wrote last.
-"""
+"""The same as `_SAVE_CHECKPOINT`, but this statement also fails if the row does not have the values of this run."""
 
 _DIVISION_BY_ZERO = "22012"
 
@@ -77,7 +73,7 @@ class PostgresMeta(SharedRecords):
         self.moves = PostgresMoves(connection.run)
 
     def prepare(self) -> None:
-        """Creates the meta tables under a lock, since two sessions that start at once would collide in the catalog."""
+        """Creates the missing meta tables under a lock, so that no two sessions create the same table at once."""
         with self._connection.transaction():
             self._connection.run("SELECT pg_catalog.pg_advisory_xact_lock(7426801523490)", ())
             for sql in _creation():
@@ -99,8 +95,8 @@ class PostgresMeta(SharedRecords):
     def leave_unfinished(self, name: TableName) -> None:
         """Records in `pidts_meta.unfinished` that a table was created without all of its keys.
 
-        The record stays valid when the table is renamed. A table that somebody else has created gets no record: when
-        its rows are copied, PiDTS adds no keys to it.
+        The record stays valid when the table is renamed. If somebody else has created a table, it gets no record, and
+        PiDTS adds no keys to it.
         """
         self._connection.run(
             "INSERT INTO pidts_meta.unfinished (relation) VALUES (%s::regclass) ON CONFLICT DO NOTHING",
@@ -126,7 +122,7 @@ class PostgresCheckpoints(CheckpointRecord):
             yield
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Queues a statement that fails if the row is not as `left` says; returns True. No lock is needed first."""
+        """Queues the statement that saves `new`, and fails if the row is not `left`. Returns True."""
         self._connection.pipeline.later(
             self._connection.named(_ADVANCE),
             self._advancing(left, new),
@@ -151,7 +147,7 @@ class PostgresCheckpoints(CheckpointRecord):
 
 
 def _not_saved(error: StatementRefused, new: Checkpoint) -> Fenced | None:
-    """Returns the error to raise if `error` shows that `_SAVE_CHECKPOINT` has failed; otherwise None."""
+    """Returns the error to raise if `_SAVE_CHECKPOINT` has found no row; None after any other error."""
     if error.sqlstate != _DIVISION_BY_ZERO:
         return None
     what = f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}"
@@ -164,9 +160,9 @@ def _not_saved(error: StatementRefused, new: Checkpoint) -> Fenced | None:
 
 
 class PostgresMoves(MoveRecord):
-    """The moved keys. Lists are sent as arrays. OFFSET inside LATERAL makes the server look up each key in the index.
+    """Reads and writes moved keys. OFFSET inside LATERAL makes the server look up each key in the index.
 
-    Only one worker writes the entries of a key, so an entry keeps the `ctid` with which it was found.
+    Only one worker writes the rows of a key, so a row keeps the `ctid` with which the statement has found it.
     """
 
     def _find(self, place: tuple[str, ...], keys: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -198,10 +194,10 @@ class PostgresMoves(MoveRecord):
 
 
 class PostgresTombstones(TombstoneRecord):
-    """The tombstones. Lists are sent as arrays, and each key is looked up in the index.
+    """Reads and writes tombstones. LIMIT inside LATERAL makes the server look up each key in the index.
 
-    PostgreSQL assumes that a table without statistics is nearly empty: it would compare each of its rows with a list
-    after IN, or with the rows of a plain join. LIMIT inside LATERAL forces one index look-up per key.
+    PostgreSQL assumes that a table without statistics is nearly empty. So it would compare each tombstone with the keys
+    of a list after IN, or of a plain join.
     """
 
     def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:

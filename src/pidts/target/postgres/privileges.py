@@ -1,7 +1,7 @@
 """Compares the privileges that a role needs on a PostgreSQL target with those that it has.
 
 A role owns the objects that it creates. So on an empty database the right to create schemas is enough. A role may write
-to objects of other owners if these grant it, but only the owner of an object can change its structure.
+to tables of other owners if they grant it this privilege, but only the owner of a table can change its structure.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class MissingPrivilege:
     name: str
     """A text like `CREATE on database shop`."""
     grant: str
-    """The statement that gives the privilege; empty if it would give the rights of a superuser, too (`instead`)."""
+    """The statement that gives the privilege; empty if it would also give the rights of a superuser (see `instead`)."""
     why: str
     held: bool
     only_for_ddl: bool = False
-    """Whether rows can be written without the privilege. Then the task stops at the first change of a structure."""
+    """Whether rows can be written without the privilege. Without it, the task stops at the first schema change."""
     instead: str = ""
-    """The way in which an administrator gives the privilege if there is no safe GRANT."""
+    """What an administrator can do if there is no safe GRANT."""
 
     @property
     def remedy(self) -> str:
@@ -48,7 +48,7 @@ def needs(
         found += asked.on_schema(schema)
     found += asked.on_tables(names)
     needed: dict[str, MissingPrivilege] = {}
-    for need in found:  # Writing rows and a schema change may lack the same privilege: the first entry is kept.
+    for need in found:  # writing rows and changing structures may need the same privilege: it is returned once
         needed.setdefault(need.remedy, need)
     return list(needed.values())
 
@@ -189,7 +189,7 @@ class _RoleQueries:
         return MissingPrivilege("the ownership", "", why, held=False, only_for_ddl=only_for_ddl, instead=instead)
 
     def _is_superuser(self, owner: str) -> bool:
-        """Whether a role is a superuser, or may become one, because another role's rights were granted to it."""
+        """Whether a role is a superuser, or is a member of a superuser's role and can act as this superuser."""
         sql = (
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r "
             "WHERE r.rolsuper AND pg_catalog.pg_has_role(%s, r.oid, 'MEMBER'))"

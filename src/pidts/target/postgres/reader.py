@@ -34,9 +34,9 @@ from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined
 
 _KEYS = 10_000
-"""If there are more keys than this, their rows are read in parts."""
+"""The largest number of keys in one query that locks rows."""
 _NOT_FINITE = frozenset({"22008", "22003", "0A000"})
-"""Error codes of calculations with `infinity`: for a date, and for a number that stands for a time."""
+"""SQLSTATEs of calculations with a date or time that is `infinity`."""
 
 
 def read_rows(
@@ -112,8 +112,8 @@ def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> H
     """Returns the error for the first row with an infinite date or time; None if there is none.
 
     After a failed query the server answers no query in the same transaction, so this function ends the transaction
-    first. Then it begins another transaction and makes it fail. Otherwise the caller, which does not know that its
-    transaction has ended, would commit its next writes without the earlier ones.
+    first. At the end, it begins another transaction and makes it fail. Without this, the caller, which does not know
+    that its transaction has ended, would commit its next writes without the earlier writes.
     """
     with mapped(str(table.name)):
         connection.execute("ROLLBACK")
@@ -156,7 +156,7 @@ def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:
 
 
 def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
-    """Collects all blocks of the answer. Each row is a block, so this loop does as little as possible for each."""
+    """Collects all blocks of the answer. Each row is a block, so the loop does as little as possible for a block."""
     server, write = connection.pgconn, sink.write
     receive = server.get_copy_data
     while True:
@@ -175,13 +175,13 @@ def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
 
 
 def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
-    """Returns the end of a query for these keys. It contains them, since COPY takes no parameters."""
+    """Returns the end of a query for these keys. This text contains the keys, since COPY takes no parameters."""
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
     lists = (_list(each, keys) for each in forms)
     names = [identifier(each.column.name) for each in forms]
     given = f"unnest({', '.join(f'{literal(each)}::text[]' for each in lists)}) AS s({', '.join(names)})"
     if len(forms) == 1 and forms[0].column.type.kind is not Kind.SET:
-        # With a list the server reads the index in one pass; with a join it does so once for each key.
+        # With a list, the server searches the index in one pass; with a join, it searches the index once for each key.
         return f" WHERE t.{names[0]} = ANY(ARRAY(SELECT {forms[0].value(f's.{names[0]}')} FROM {given}))"
     matches = (f"t.{name} = {each.value(f's.{name}')}" for each, name in zip(forms, names, strict=True))
     return f" JOIN {given} ON {' AND '.join(matches)}"
@@ -208,8 +208,7 @@ def _list(form: Form, keys: pa.Table) -> str:
 def set_text(name: str) -> str:
     """Returns SQL that shows a SET as MySQL does.
 
-    An array that is not a set of labels, because it contains NULL, or a comma in an element, is shown in PostgreSQL's
-    form.
+    If the array contains NULL, or an element with a comma, it is no SET, and is shown in PostgreSQL's form.
     """
     text = f"array_to_string({name}, ',')"
     return f"CASE WHEN string_to_array({text}, ',') = {name} THEN {text} ELSE {name}::text END"
@@ -265,7 +264,7 @@ def _parsed(data: bytes, table: Table, shape: PgTable) -> pa.Table:
 
 
 def _with_name(said: str, table: Table) -> str:
-    """Adds the name of the column to an error that has only its number."""
+    """Adds the name of the column to an error text that has only the column's number."""
     number = re.match(r"In CSV column #(\d+): CSV conversion error to \w+: ", said)
     return said if number is None else f"{table.columns[int(number[1])].name}, {said[number.end() :]}"
 

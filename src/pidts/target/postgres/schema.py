@@ -33,7 +33,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the exact structure as text, or None. It is not used here: DDL is part of the transaction."""
+        """Returns the exact structure as text; None if there is no such table."""
         shape = self.shape(name)
         return repr(shape) if shape else None
 
@@ -64,7 +64,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         return tuple(type_name(column.type) for column in self._typed(table).columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
-        """Returns the statements that create the table, with schema and comments, for a copy with one key only."""
+        """Returns the statements that create the schema and the table; before a copy, with the primary key only."""
         return create_table(self._typed(table), with_keys=not before_copy)
 
     def finish_statements(self, table: Table) -> RenderedChange:
@@ -86,7 +86,7 @@ class PostgresSchema(ServerSchema[PgTable]):
     ) -> RenderedChange:
         """Returns PostgreSQL's statements for a statement of the source.
 
-        They use the names of the indexes and constraints on the target, which may differ from the names on the source.
+        Indexes and constraints may have other names on the target than on the source; the statements use the target's.
         """
         before, after = self._all_typed(before), self._all_typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}
@@ -105,7 +105,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         return {name: None if table is None else self._typed(table) for name, table in tables.items()}
 
     def _typed(self, table: Table) -> Table:
-        """Returns the table with the types that the task chooses, with their names on this server."""
+        """Returns the table with the types that the task file chooses, with their names on this server."""
         table = self._types.of(table)
         shapes = [column for column in table.columns if column.type.chosen == GEOMETRY]
         if not shapes:

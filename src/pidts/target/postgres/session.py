@@ -44,10 +44,7 @@ class PostgresSession(PostgresConnection):
         self._writer = Writer(self.pipeline, self.schema.shape, self.schema.problems, on_unreal, self._changes)
         self._loader = Loader(self.pipeline, self._writer, on_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
-        """For each table, its last structure and its shape.
-
-        Reading a shape from the catalog takes several round trips.
-        """
+        """For each table, its last structure and its shape, since reading the shape takes several round trips."""
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
@@ -92,7 +89,7 @@ class PostgresSession(PostgresConnection):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows. If no transaction is open, they are read in a transaction of their own."""
+        """Returns rows. If no transaction is open, this method begins one and commits it."""
         shape = self._shape(table)
         if self.in_transaction():
             self.pipeline.flush()
@@ -118,7 +115,7 @@ class PostgresSession(PostgresConnection):
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 
     def count(self, name: TableName) -> int:
-        """Counts the rows exactly. For this query, the planner may scan the table."""
+        """Counts the rows exactly. Only for this query, the server may scan the table."""
         self.pipeline.later("SET enable_seqscan = on")
         answer = self.pipeline.now(f"SELECT count(*) FROM {qualified(name)}")
         self.pipeline.later("SET enable_seqscan = off")

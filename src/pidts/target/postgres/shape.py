@@ -24,7 +24,7 @@ class PgColumn:
     type: str
     """The type as PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
     base: str
-    """The type without a length, of a domain its base. A cast to this type never cuts off a value."""
+    """The type without a length; for a domain, its base type. A cast to this type never cuts off a value."""
     not_null: bool
     has_default: bool
     """Whether the column has a default; an identity column has one."""
@@ -33,11 +33,11 @@ class PgColumn:
     deterministic: bool
     """False if the column's collation may treat different texts as equal."""
     expression: str = ""
-    """The expression of a generated column in the server's form; empty if it uses a user's own objects."""
+    """The expression of a generated column as PostgreSQL prints it; empty if it uses objects that a user created."""
 
     @property
     def is_geometry(self) -> bool:
-        """Whether the type is that of PostGIS. The name of this type includes a schema."""
+        """Whether the type is that of PostGIS. Its name includes a schema."""
         return self.base.endswith(".geometry")
 
     def is_loose(self, column: Column) -> bool:
@@ -83,13 +83,13 @@ class PgTable:
     keys: tuple[PgKey, ...]
     checks: tuple[PgCheck, ...]
     foreign_keys: tuple[str, ...] = ()
-    """The foreign keys of this table, and those that reference it or a partition, unless they are switched off."""
+    """The foreign keys of this table, and those that reference it or a partition; none if the session has them off."""
     referenced: bool = False
     """Whether a foreign key references the table."""
     unwatched: tuple[str, ...] = ()
-    """Unique keys that the server would not check: in a session without triggers, these are the DEFERRABLE keys."""
+    """Unique keys that the server would not check: the DEFERRABLE keys, in a session that has triggers off."""
     triggers: tuple[str, ...] = ()
-    """The triggers that would fire, although a grant would let the role switch them off."""
+    """The triggers that would fire, and that a grant would let the role switch off."""
 
     def column(self, name: str) -> PgColumn | None:
         """Returns the column of exactly this name; None if there is none."""

@@ -1,9 +1,9 @@
 """Sends statements to PostgreSQL in few round trips.
 
-A statement whose answer is not needed at once is queued (`later`). It is sent together with the next one whose answer
-is needed (`now`), in one libpq pipeline. The server executes them in order and stops at the first error: no later
-statement is executed, not even a COMMIT. So a transaction of any number of small writes costs two round trips: BEGIN
-with the lock of the checkpoint, then all writes with COMMIT.
+A statement whose answer is not needed at once is queued (`later`). The next statement whose answer is needed (`now`) is
+sent together with the queued statements, in one libpq pipeline. The server executes them in order and stops at the
+first error: no later statement is executed, not even a COMMIT. So a transaction of any number of small writes costs two
+round trips: BEGIN with the lock of the checkpoint, then all writes with COMMIT.
 
 The statements are given to libpq directly. The driver's own pipeline sends each statement by itself, and needs three
 times the CPU time for a small transaction. So this module also decides which statements are prepared.
@@ -45,13 +45,13 @@ _PLACEHOLDER = re.compile("%[s%]")
 _ALTERING = (b"ALTER", b"DROP")
 """Statements that may change result types. The server then refuses a prepared statement."""
 _UNPREPARED = 5
-"""The number of times that a statement is executed before it is prepared. Some statements come only a few times."""
+"""The number of times that a statement is executed before it is prepared: some statements are executed only rarely."""
 _PREPARED = 500
 """The largest number of prepared statements. Each table needs two statements. With a lower limit, they would replace
 each other.
 """
 _LONG = 1 << 10
-"""A statement without parameters that is longer than this has its values in its text, and does not come again."""
+"""The length in bytes above which a statement without parameters is not prepared: its text contains the values."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class StatementResult:
 
 
 class PreparedStatements:
-    """The prepared statements of one session, the most recently used one last."""
+    """The prepared statements of one session; the last statement was used most recently."""
 
     def __init__(self, most: int = _PREPARED) -> None:
         self._most = most
@@ -84,14 +84,14 @@ class PreparedStatements:
         self._made = 0
 
     def known(self, key: Key) -> bytes | None:
-        """Returns the name of a statement that is prepared; None if it is not."""
+        """Returns the name of a prepared statement; None if the statement is not prepared."""
         name = self._names.pop(key, None)
         if name is not None:
             self._names[key] = name
         return name
 
     def new(self, key: Key) -> bytes | None:
-        """Returns a new name if the statement has to be prepared now; None if it is executed without a name."""
+        """Returns a new name if the statement has to be prepared now; None if it has to be executed unprepared."""
         sql, types = key
         if not types and len(sql) > _LONG:
             return None
@@ -106,7 +106,7 @@ class PreparedStatements:
         return name
 
     def surplus(self) -> bytes | None:
-        """Removes the statement that was not used for the longest time if there are too many; returns its name."""
+        """Removes the least recently used statement if there are too many, and returns its name; else None."""
         return self._names.pop(next(iter(self._names))) if len(self._names) > self._most else None
 
     def forget(self) -> bool:
@@ -121,7 +121,7 @@ class StatementPipeline:
     """Sends the statements of one session. Autocommit is on: only BEGIN and COMMIT begin and end transactions."""
 
     def __init__(self, connection: psycopg.Connection, prepared: PreparedStatements | None = None) -> None:
-        """Makes the driver prepare no more statements on the connection: only this object prepares them."""
+        """Stops the driver from preparing statements on the connection: only this object prepares them."""
         connection.prepare_threshold = None
         self._connection, self._prepared = connection, prepared or PreparedStatements()
         self._converter = Transformer(connection)
@@ -249,7 +249,7 @@ class StatementPipeline:
             failure = self._connection.wait(_receive(server, sent))
             server.exit_pipeline_mode()
         except BaseException:
-            self._connection.close()  # otherwise the other answers would count as those of the next statements
+            self._connection.close()  # else the unread answers would count as answers to the next statements
             raise
         if failure is not None:
             raise failure
@@ -269,7 +269,7 @@ class StatementPipeline:
         self._broken |= self._prepared.forget()
 
     def _mend(self) -> None:
-        """Removes the forgotten statements from the server, as soon as the transaction that failed is over."""
+        """Removes the forgotten statements from the server, as soon as the failed transaction has ended."""
         if self._broken and self._connection.info.transaction_status in _SOUND:
             self._connection.execute(b"DEALLOCATE ALL")
             self._broken = False

@@ -5,19 +5,18 @@ another unique key, this is an error, and no row is overwritten.
 
 If the transaction has read and locked the rows, an UPDATE of the changed columns writes less (`update`).
 
-If the target must have certain rows, the statements change or remove exactly the rows that they are given, and count
-them. If the number differs, this is an error, and the server executes no later statement, not even COMMIT.
+If the target must have certain rows, the statements change or remove exactly these rows, and count them. Another number
+is an error, and the server executes no later statement, not even COMMIT.
 
-**Without a key** a row is found by all its columns, and the requested number of copies is removed. Both sides are
-converted to the target's type. NULL equals NULL. Text is compared by its bytes, and JSON by its text as jsonb, which is
-unique. Rows that become equal by the conversion are counted together, for example rows with different zero dates, which
-are all NULL on PostgreSQL. The rows are found by a hash of all columns, or by an index if one begins with a selective
-column.
+**Without a key** a row is found by all its columns, and the requested number of copies is removed. The values of the
+source and of the target are converted to the target's type. NULL equals NULL. Text is compared by its bytes, and JSON
+by its text as jsonb, which is the same for equal documents. Rows that become equal by the conversion are counted
+together: for example, different zero dates are all NULL on PostgreSQL. The rows are found by a hash of all columns, or
+by an index that begins with a selective column.
 
 **In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
 each unique index over plain columns that follows from a unique key of the source. For any other index, the source may
-have two rows with the same values. For the same reason, a NULL is equal to nothing, and texts are equal only byte by
-byte.
+have two rows with the same values. For the same reason, NULL equals no value, and texts are equal only byte by byte.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Statements:
     table: Table
     forms: dict[str, Form]
     delete: str
-    """Deletes by the key, or without one by all columns; then the last array has the numbers of copies."""
+    """Deletes by the key; without a key, by all columns, and the last array has the numbers of copies."""
     insert: str
     add: str
     """Adds rows that are new."""
@@ -90,7 +89,7 @@ class Statements:
         return tuple(name for name in self.written if name not in fixed and name not in self.table.identity)
 
     def update(self, columns: Sequence[str]) -> str:
-        """Returns the statement that sets some columns of existing rows. Its parameters: the key, then the columns."""
+        """Returns the statement that sets some columns of existing rows. Its parameters are the key and the columns."""
         keys, changed = ([self.forms[name] for name in names] for names in (self.table.identity, columns))
         sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in changed)
         return f"UPDATE {qualified(self.table.name)} t SET {sets} FROM {_rows([*keys, *changed])} WHERE {_match(keys)}"
@@ -153,7 +152,7 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
 
 
 def _rows(forms: Sequence[Form], names: Sequence[str] = (), *, counted: bool = False) -> str:
-    """Returns the arrays as rows `s`, with elements as they are sent. Counted rows also have `times` and `place`."""
+    """Returns SQL that turns the arrays into rows `s`. Counted rows also have the columns `times` and `place`."""
     arrays = [f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1)]
     names = names or [identifier(each.column.name) for each in forms]
     if not counted:
@@ -171,7 +170,7 @@ def _match(forms: Sequence[Form]) -> str:
 
 
 def _same(table: Table, forms: Sequence[Form]) -> str:
-    """Returns the condition that all columns equal `s.c0`, `s.c1`, ... Only the key's index can be used for it."""
+    """Returns the condition that all columns equal `s.c0`, `s.c1`, ... It allows the use of the key's index only."""
     equal = dict.fromkeys(table.identity, "=")
     return " AND ".join(
         f"t.{identifier(each.column.name)} {equal.get(each.column.name, 'IS NOT DISTINCT FROM')} "
@@ -181,10 +180,7 @@ def _same(table: Table, forms: Sequence[Form]) -> str:
 
 
 def _counted(sql: str, arrays: int) -> str:
-    """Returns a statement that fails if it does not concern as many rows as the last parameter says.
-
-    The statement fails by a division by 0. The SQLSTATE of this error is `UNEXPECTED`.
-    """
+    """Returns a statement that fails by a division by 0 if it does not find as many rows as the last parameter says."""
     return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / (count(*) = ${arrays + 1}::bigint)::integer FROM done"
 
 
@@ -225,12 +221,10 @@ def _on_conflict(table: Table, forms: dict[str, Form]) -> str:
 
 
 def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:
-    """Returns SQL that removes rows.
+    """Returns the statement that removes copies of rows.
 
-    If the target has too few copies of some rows, the SQL returns the number of the first of these rows, and how many
-    copies are wanted and found.
-
-    `gone` contains a line for each matching row, with its partition and its `ctid`, unique in a partition.
+    If the target has too few copies of some rows, the statement returns the number of the first of these rows, the
+    wanted copies and the found copies. A `ctid` is unique only within a partition (`part`).
     """
     all_forms = list(forms.values())
     wanted = [_comparable(each, _stored(each, f"s.c{number}")) for number, each in enumerate(all_forms)]
@@ -256,7 +250,7 @@ def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> s
 
 
 def _by_index(forms: Sequence[Form], indexed: Collection[str]) -> Iterator[str]:
-    """Yields conditions that repeat the equality in a form for which an index is used."""
+    """Yields conditions that repeat the equality in a form for which the server uses an index."""
     for number, each in enumerate(forms):
         if each.column.name in indexed and each.target.base in _HASHED:
             name = f"t.{identifier(each.column.name)}"
@@ -265,7 +259,7 @@ def _by_index(forms: Sequence[Form], indexed: Collection[str]) -> Iterator[str]:
 
 
 def _stored(each: Form, name: str) -> str:
-    """Returns the element as the column would store it: rounded as the column rounds, but never shortened."""
+    """Returns the array's element as the column would store it: rounded as the column rounds, but never shortened."""
     value = each.value(name)
     rounds = each.target.type.startswith(("numeric", "timestamp", "interval", "time"))
     return f"({value})::{each.target.type}" if rounds else f"({value})"

@@ -6,9 +6,9 @@ before anything is committed.
 
 If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns, so that
 the server looks up, compares and copies less. The other columns already have the values that would be written, and the
-lock keeps them until COMMIT. All other rows are written whole, including rows that are removed before. Triggers, rules
-and inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table
-has any of these.
+lock keeps these values until COMMIT. All other rows are written whole, including rows that this change first removes.
+Triggers, rules and inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked
+whether the table has any of these.
 
 `NetChange.expected` contains rows that the target must have before the change. These rows are not read first: the
 statements that change or remove them find them by all columns. The write fails in three cases:
@@ -17,8 +17,9 @@ statements that change or remove them find them by all columns. The write fails 
 - The key of a new row exists.
 - The table has triggers, rules or inheriting tables.
 
-The caller then makes the change anew. The server waits for a transaction that has changed a row, and compares the
-newest version. So no other transaction changes the row between comparing and writing.
+The caller then computes the change again. If another transaction has changed a row, the statement waits until that
+transaction ends, and compares the row's newest version. So no other transaction changes the row between the comparison
+and the write.
 """
 
 from __future__ import annotations
@@ -50,19 +51,17 @@ _WAYS = ("enable_hashjoin", "enable_seqscan")
 _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
-"""The most rows and the most bytes of one statement. They limit the memory of a large batch on both sides."""
+"""The most rows and the most bytes of one statement. They limit the memory of PiDTS and of the server."""
 _MANY = 500
 """For fewer rows than this, finding the changed columns costs more than it saves."""
-
-
 _IS_PLAIN = (
     "SELECT relkind = 'r' AND NOT relispartition AND NOT relhassubclass AND NOT relhasrules AND NOT relrowsecurity "
     "AND pg_catalog.current_setting('session_replication_role') = 'replica' AND NOT EXISTS (SELECT FROM "
     "pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')) "
     "FROM pg_catalog.pg_class c WHERE oid = %s::pg_catalog.regclass"
 )
-"""Whether the session has the role of a replica, and the table is a plain one: neither partitioned nor a partition,
-without inheriting tables, rules and policies, and without triggers that fire in this role.
+"""Whether the session has the role of a replica, and the table is plain: neither partitioned nor a partition, without
+inheriting tables, rules and policies, and without triggers that fire in this role.
 """
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 
@@ -71,8 +70,8 @@ _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 class SchemaChanges:
     """The number of schema changes so far, shared by all sessions of a process with one target.
 
-    When the number rises, every session makes its statements again. The source's structure alone does not show this: a
-    statement may change only the target's table. For example, it makes a generated column a plain one.
+    When the number rises, every session makes its statements again. The source's structure does not show every change,
+    since some change only the target's table. For example, a generated column becomes a plain column.
     """
 
     count: int = 0
@@ -93,9 +92,7 @@ class Writer:
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
         self._plain: dict[TableName, bool] = {}
-        """For each table, whether no rule, trigger or policy depends on how rows are written. Each net change that
-        relies on the answer asks the server again.
-        """
+        """For each table, the last answer to `_IS_PLAIN`. Each write that relies on it asks again (`_DEMAND_PLAIN`)."""
 
     def write(self, change: NetChange) -> None:
         """Writes a change. Deletes are written first, so that a unique value may move from one row to another."""
@@ -155,7 +152,7 @@ class Writer:
         grant = self._pipeline.grant
 
         def explain(_: StatementRefused) -> PidtsError:
-            self._known.pop(table.name, None)  # the next attempt reads the catalog, and names what fires
+            self._known.pop(table.name, None)  # the next attempt reads the catalog, and names the trigger or key
             return fires(table.name, grant)
 
         name, sql = qualified(table.name), DEMAND_NOTHING_FIRES if grant else DEMAND_NO_ACTIONS
@@ -254,7 +251,7 @@ class Writer:
             )
 
     def _remove(self, plan: Statements, rows: pa.Table, times: pa.Int64Array) -> None:
-        """Removes rows without a key; the server may choose plans that this session does not use otherwise."""
+        """Removes rows without a key; only for this, the server may use a hash join and scan the table."""
         if not rows.num_rows:
             return
         table = str(plan.table.name)
@@ -332,9 +329,9 @@ def portions(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
 
 
 def explained(table: Table, rows: pa.Table, error: StatementRefused) -> PidtsError | None:
-    """Returns an error that says more than the server's error: the refused value, or what a refusing index means.
+    """Returns an error that says more than the server's error; None if there is nothing to add.
 
-    The result is None if there is nothing to add.
+    It names a NUL character's row and column, or has advice for the unique index that has refused the row.
     """
     if error.columns:
         error.todo = error.without_index if _is_additional(table, error.columns) else OTHER_ROW_TODO
@@ -353,7 +350,7 @@ def _is_additional(table: Table, columns: Sequence[str]) -> bool:
 
 
 def _shown(rows: pa.Table, place: int) -> str:
-    """Returns the row's first columns; Python cannot represent a zero or partial date."""
+    """Returns the row's first columns. Dates are converted by Arrow, since Python has no zero or partial dates."""
     columns = rows.select(rows.column_names[:8]).slice(place, 1)
     values = (
         moment_text(combined(c)) if pa.types.is_date(c.type) or pa.types.is_timestamp(c.type) else c for c in columns

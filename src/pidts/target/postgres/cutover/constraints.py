@@ -1,7 +1,7 @@
 """Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on PostgreSQL.
 
 Foreign keys and checks are first created for new rows only, and then checked against all rows. Meanwhile other sessions
-may write to the table. But while a key is created, they cannot.
+can write to the table. They cannot while a key is created.
 
 Crash points: each statement is atomic, and the catalog shows which statements are still needed.
 """
@@ -40,7 +40,7 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
 
 
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
-    """Returns statements that remove a constraint, if it exists. One of another kind with the same name stays."""
+    """Returns statements that remove a constraint, if it exists. A constraint of another kind with this name stays."""
     if kind is ConstraintKind.COUNTER:
         return counters.drops(session, table, name)
     if _is_valid(session, kind, table, name) is None:

@@ -1,14 +1,14 @@
 """Moves the counters of a PostgreSQL table: its identity columns, its serial columns, and sequences in its defaults.
 
-Rows from the copy or the log have their numbers already, and sequences do not follow these numbers. A column of BIGINT
-UNSIGNED is numeric(20), which cannot be an identity column: it gets a sequence as its default.
+Rows from the copy or the log already have their numbers, and sequences do not follow these numbers. A column of BIGINT
+UNSIGNED becomes numeric(20), which cannot be an identity column: its default is a sequence.
 
 Crash points: a new sequence and the default that uses it are one transaction. A counter that is high enough is not
 moved, so it is safe to repeat the move after a crash.
 
 One statement reads a counter and moves it, but PostgreSQL does not lock the counter in between. An application may take
-several numbers after the counter was read and before it is moved. If these numbers are above the new value of the
-counter, they are given out a second time. Numbers that a session has reserved (`CACHE`) are not affected by the move.
+numbers after the counter was read and before it is moved. If these numbers are above the counter's new value, the
+counter gives them out a second time. Numbers that a session has reserved (`CACHE`) are not affected by the move.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ column. A trigger cannot see which columns an UPDATE sets, but PostgreSQL runs a
 column is set. So the first trigger sets a flag for the second trigger, which runs directly after it for the same row.
 Without the flag, `SET changed = changed` would set the time, while the source keeps the old value.
 
-Values are compared by their bytes (`*<>`), as the source compares them. For `=`, 0 would equal -0. Generated columns
+Values are compared by their bytes (`*<>`), as the source compares them: by `=`, 0 would equal -0. Generated columns
 have no value yet when the trigger runs, so the trigger first gives them their old values.
 
-Crash points: the server executes everything as one statement, which has its whole effect or none.
+Crash points: one statement creates the function and both triggers, so it has its whole effect or none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAME_NAME = (
 
 
 def function_name(table: TableName, column: str) -> str:
-    """Returns the name of the function that a column's triggers call, in the table's schema. It may be too long."""
+    """Returns the name of the function that a column's triggers call. The name may be too long for PostgreSQL."""
     return f"{table.name}_{column}_on_update"
 
 
@@ -77,8 +77,7 @@ def text(wanted: OnUpdate) -> str:
     table, column, function = qualified(wanted.table), identifier(wanted.name), _function(wanted.table, wanted.name)
     mark = literal(wanted.name)
     unset = "".join(f"\n    NEW.{identifier(name)} := OLD.{identifier(name)};" for name in wanted.generated)
-    # PostgreSQL runs triggers in the order of their names, so the two triggers of a column run one directly after the
-    # other.
+    # PostgreSQL runs triggers in the order of their names, so a column's second trigger directly follows its first.
     first, second = (identifier(f"on_update_{wanted.place:04}_{number}") for number in (1, 2))
     return f"""\
 CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $on_update$

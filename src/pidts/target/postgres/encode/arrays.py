@@ -1,7 +1,7 @@
 """Converts Arrow columns to binary array parameters, which `unnest` turns into rows.
 
-The server reads binary arrays several times faster than text. Unlike a temporary table, they leave no file that every
-COMMIT would have to truncate. A statement with arrays is the same for one row and for ten thousand.
+The server reads binary arrays several times faster than text. A temporary table would leave a file that every COMMIT
+has to truncate; arrays leave none. A statement with arrays is the same for one row and for ten thousand.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _integers(data: pa.Array, layout: str) -> Fixed | None:
 
 
 def _numeric(data: pa.Array) -> Fixed:
-    """Returns digits of base 10,000; leading and trailing zeros may stay, and the server removes them."""
+    """Returns digits of base 10,000. There may be leading and trailing zeros, which the server removes."""
     decimal = pa.types.is_decimal(data.type)
     precision, scale = (data.type.precision, data.type.scale) if decimal else (20, 0)
     behind = -(-scale // 4)
@@ -110,7 +110,7 @@ def _numeric(data: pa.Array) -> Fixed:
 
 
 def _magnitude(plain: Fixed, negative: Fixed) -> Fixed:
-    """Returns the numbers without signs, even for the lowest number, whose positive counterpart does not exist."""
+    """Returns the numbers without signs, even for the lowest number, which has no positive counterpart in 64 bits."""
     wide = plain.astype(np.uint64)
     return np.where(negative, np.uint64(0) - wide, wide)
 

@@ -13,8 +13,7 @@ from pidts.target.postgres.encode.binary import Fixed, Wire
 
 # The description of a column for the compiled loop consists of five numbers. VALID: the address of the bitmap that
 # shows which values are not NULL (0 if none is NULL). FIRST: the bit of the first value. SIZE: the length of each value
-# (0 if the lengths differ). VALUES and OFFSETS: the addresses of the values, and of the places where each of them
-# begins.
+# (0 if the lengths differ). VALUES: the address of the values. OFFSETS: the address of the offsets at which they begin.
 VALID, FIRST, SIZE, VALUES, OFFSETS = range(0, 40, 8)
 FIELD = 40
 _NULL = 0xFFFFFFFF

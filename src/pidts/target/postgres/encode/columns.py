@@ -78,7 +78,7 @@ class Form:
 
 
 def form(column: Column, target: PgColumn) -> Form:
-    """Returns the form of a column: the binary one if both sides have the same type."""
+    """Returns the form of a column: binary if its type is the same on source and target."""
     return Form(column, target, _element(column, target.base))
 
 
@@ -127,7 +127,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
 
 
 def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
-    """Returns an error that names a NUL character's row and column, unlike the server's error; None without a NUL."""
+    """Returns an error that names the row and column of a NUL character; None if no value contains NUL."""
     for name in rows.column_names:
         column = table.column(name)
         values = combined(rows[name])

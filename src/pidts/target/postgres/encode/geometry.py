@@ -1,7 +1,8 @@
 """Converts geometries between the source's form and that of PostGIS.
 
-MySQL and MariaDB store four bytes of SRID, little-endian, then WKB in the same byte order. PostGIS reads EWKB: a SRID
-other than 0 comes after the type, and the type's third highest bit says so. In both forms, x is the longitude.
+MySQL and MariaDB store four bytes of SRID (the number of the coordinate system), little-endian, then WKB in the same
+byte order. PostGIS reads EWKB: a SRID other than 0 comes after the type, and the type's third highest bit is set. In
+both forms, x is the longitude.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pidts.model import Halted
 
 _HIGHEST_SRID = 998_999
-"""The highest SRID; PostGIS replaces higher ones with others."""
+"""The highest SRID of PostGIS, which replaces a higher SRID with another."""
 _HAS_SRID = 0x20000000
 _HEAD = 9
 """The number of bytes of SRID, byte order and type."""
