@@ -1,7 +1,7 @@
-"""Asks a table's shard group whether a schema change may be made now, has been made, or has to wait.
+"""Asks a table's shard group whether a shard's schema change may be made now, has been made, or has to wait.
 
 The coordinator (`pidts.ddl.shards.coordinator`) has the state of all groups. This module reports to a group that a
-change has arrived, adapts the change to the group's decision, and reports how the change has ended.
+shard has arrived at a change, adapts the change to the group's decision, and reports how the change has ended.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from pidts.shards.structures import key_has, names_of, revalued, same_version, s
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The change as the group allows the member to make it now."""
+    """A member's change in the form in which the group allows it now."""
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision; None if the change needs none. The caller has to report to the group how the attempt to
-    carry it out has ended.
+    """The group's decision; None if the change needs no decision. The caller has to report to the group how the attempt
+    to make the change has ended.
     """
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """The columns that members have dropped and the target still has, for members for which this has changed."""
+    """For each member whose entry changes: the columns that the member has dropped and the target still has."""
     missed: MissedChanges = field(default_factory=dict)
-    """The changes that members miss, for members for which this has changed."""
+    """For each member whose entry changes: the schema changes that the member misses."""
 
     @property
     def writers_wait(self) -> bool:
@@ -63,7 +63,7 @@ class Admission:
 def admit(
     groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 ) -> Admission | RunByLeader | ChangeWaits:
-    """Returns what the group allows, or the change that is made, or a wait. `since`: the member's first arrival."""
+    """Returns the admitted change, the change that the leader has made, or the wait. `since`: the first arrival."""
     change, table = found.change, found.table
     statement = change.statement
     if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):
@@ -76,8 +76,8 @@ def admit(
     effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
-    # An online schema change copies rows by statements that do not fail at values that do not fit: the server changes
-    # these values.
+    # An online schema change copies rows by statements that do not fail at a value that a column cannot store: the
+    # server changes the value.
     strict = is_strict(due.query.sql_mode) and not (change.shadows or _changes_values(statement))
     arrival = Arrival(
         member=member,
@@ -100,12 +100,12 @@ def admit(
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, RunDecision):
-            groups.failed(decision)  # otherwise the other members would wait for the change's end
+            groups.failed(decision)  # without this, the other members would wait forever
         raise
 
 
 def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], ChangeEnd]) -> ChangeEnd:
-    """Makes the change while the group's other shards do not write, and reports to the group how it has ended."""
+    """Makes the change while the group's other shards do not write, and reports the change's end to the group."""
     if step.run is None:
         return run()
     try:
@@ -130,7 +130,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
 
 
 def _changes_values(statement: Statement) -> bool:
-    """Whether this statement changes values that do not fit instead of failing, in every SQL mode."""
+    """Whether the statement has IGNORE: the server then changes values that do not fit, in every SQL mode."""
     return isinstance(statement, AlterTable) and statement.ignore
 
 
@@ -148,9 +148,9 @@ def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> froze
 def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, moved: Mapping[str, str | None]) -> None:
     """Halts if a change rewrites a column's values on one shard only, while the target has rows of other shards.
 
-    Such a change drops the column and adds another column with its name, or renames a column to its name. A comparison
-    of structures does not show this. If the target ran the statement for one shard, the other shards would lose their
-    values. If the statement is skipped, the shard's own values stay in the old column.
+    Such a change drops the column and adds a new column with the same name, or renames another column to this name. A
+    comparison of structures does not show this. If the target ran the statement for one shard, the other shards would
+    lose their values. If the statement is skipped, the shard's own values stay in the old column.
     """
     if arrival.command not in {None, CommandKind.REVERT}:
         return
@@ -178,7 +178,7 @@ def _decided(
     groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | RunByLeader
 ) -> Admission | RunByLeader | ChangeWaits:
     member, target = arrival.member, arrival.after.name
-    agreed = groups.agreed(target)  # no other member changes the table while one runs a statement
+    agreed = groups.agreed(target)  # no other member changes the table while a member runs a statement
     if isinstance(decision, Wait):
         return ChangeWaits(wait=decision, arrival=arrival, agreed=agreed)
     if isinstance(decision, RunByLeader):
@@ -239,7 +239,7 @@ def _renamed(source: str, change: SchemaChange, member_changes: Iterable[MemberC
 
 
 def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) -> Statement | None:
-    """Returns the part of the statement that is run; None: nothing. Columns that other members need are not dropped."""
+    """Returns the part of the statement that the target runs; None: nothing. Columns that other members need stay."""
     if not isinstance(statement, AlterTable):
         return statement
     if run.rest:
@@ -258,7 +258,7 @@ def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) ->
 
 
 def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
-    """Yields the steps between two structures, without renames, and without keys that lose a dropped column."""
+    """Yields actions that turn `there` into `wanted`. A key that only loses a dropped column needs no action."""
     had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}
     for key in there.keys:

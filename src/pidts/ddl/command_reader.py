@@ -23,7 +23,7 @@ _FIRST_REPEAT, _LONGEST_REPEAT = 10.0, 600.0
 
 
 class ReadFailures:
-    """Logs that ddl commands cannot be read, ever less often, and once that they can be; from any thread."""
+    """Logs failures to read ddl commands, ever less often, and the first success after them. Any thread may call it."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """`now` returns the seconds of a clock that is never set back."""
@@ -61,13 +61,13 @@ class SharedCommands:
         self.records = SharedSession()
         """The session with which all waiting changes read and write records."""
         self._found: tuple[float, Mapping[Lsn, DdlCommand]] = float("-inf"), {}
-        """The time at which the last reading began, and its result."""
+        """The time at which the last reading of ddl commands began, and the ddl commands that it found."""
         self.failures = ReadFailures()
         self._reading = threading.Lock()
-        """Held by the thread that reads. The other threads wait for its result."""
+        """Held by the thread that reads the ddl commands. The other threads wait for the ddl commands that it finds."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlCommand | None:
-        """Returns the command for the change at `lsn`, as it was read after `since`; None if there was none.
+        """Returns the command for the change at `lsn`, read after `since`; None if the target has none.
 
         One reading after `since` serves all changes of the source. If another thread is reading, and the target does
         not answer for long, the previous result is returned. This is safe: the caller asks again later.
@@ -100,10 +100,10 @@ class CommandReader:
     shared: SharedCommands
 
     def read(self, since: float | None = None) -> DdlCommand | None:
-        """Returns the ddl command that is in force; None if there is none. Retries until it can be read.
+        """Returns the ddl command for the change; None if there is none. Retries until the target answers.
 
-        `since` is a time of `time.monotonic`. If it is given, the result of another change of the source is used, if
-        that change has read the ddl commands after this time.
+        `since` is a time of `time.monotonic`. If another change of the source has read the ddl commands after `since`,
+        its result is used.
         """
         while True:
             try:
@@ -113,7 +113,7 @@ class CommandReader:
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlCommand | None, since: float) -> bool:
-        """Whether a ddl command other than `tried` was in force after `since`; retries until this can be read."""
+        """Whether a newer ddl command than `tried` was found after `since`. Retries until the target answers."""
         command = self.read(since)
         if command is None or not _is_newer(command, tried):
             return False

@@ -1,12 +1,12 @@
 """Runs schema changes in parallel to the batches, each in a thread with its own connections.
 
-The planner works in another thread, and gets a signal when a change is done (`planner_signals`). The signal counts only
-within the run. The journal on the target decides whether a change is done, and the next run reads the journal.
+The planner works in another thread, and gets a signal when a change is done (`planner_signals`). The signal is valid
+only within the run. The next run reads in the target's journal whether a change is done.
 
 Crash points: a change begins when the batch that names it as due is committed on the target. A later batch moves the
 change's tables past the change. Until that batch is committed, a restart finds the change due again: it runs the change
 again, or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts
-or completes it.
+or completes the statement.
 
 A change that fails permanently *halts* its tables, if they are known. These tables stay before the change, all other
 tables continue, and the thread of the change waits for a ddl command. If the tables are not known, the run fails with
@@ -26,19 +26,20 @@ the change's error. These cases may occur:
    this command has begun.
 
 A change that **waits for other shards** also halts its tables, but at once: other changes have three seconds to finish.
-It continues by itself when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or by a
+The change continues when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or after a
 ddl command.
 
 6. The process dies while some changes wait: the checkpoints hold their tables before these changes. The next run
-   reaches the changes again, and they arrive at their groups again. Only one other thing was in memory: the structure
-   that the group had agreed on. It is also recorded.
+   reaches the changes again, and they arrive at their groups again. The structure that the group had agreed on was also
+   in memory, and the target has a record of it.
 7. The process dies while the leader's statement runs, or after it (`pidts.apply.ddl.runner`): either the change is done
    for all members that had arrived, or all of them arrive again.
 8. The process dies after the statement, before the other members are informed: each of them finds in the journal that
    its change is done.
-9. One part's attempt ends while other parts wait: its members arrive again in the next attempt. If the part leads a
-   statement, the statement continues in its thread, and the other members are informed how it ends. If the end of the
-   attempt also ends the statement, the other members wait until the leader arrives again.
+9. The attempt of one part of the task ends while other parts wait: the members of this part arrive again in its next
+   attempt. If the leader of a running statement belongs to this part, the statement continues in its thread, and the
+   other members are informed how the statement ends. If the end of the attempt also ends the statement, the other
+   members wait until the leader arrives again.
 """
 
 from __future__ import annotations
@@ -78,17 +79,17 @@ class DdlWaits:
     """The intervals and waits of the threads, in seconds."""
 
     look: float = 0.1
-    """How often a thread checks whether the run or its change has ended."""
+    """The time between two checks whether the run or the thread's change has ended."""
     command: float = 1.0
-    """How often a thread checks for a ddl command after a change has failed."""
+    """The time between two checks for a ddl command after a change has failed."""
     leader: float = 3.0
-    """How long shards wait for a change of another shard before their wait is reported as a halt."""
+    """The time for which shards wait while their leader runs a statement, before their wait is reported as a halt."""
     report: float = 2.0
-    """The shortest time between two reports of what a change waits for."""
+    """The shortest time between two reports about one waiting change."""
     look_apart: float = 0.004
     """After this time, multiplied by the number of waiting changes, a waiting change looks at its group again."""
     report_apart: float = 0.1
-    """This time, multiplied by the number of waiting changes, is between two reports of one waiting change.
+    """This time, multiplied by the number of waiting changes, lies between two reports about one waiting change.
 
     So all waiting changes together report at most ten halts a second. Together they look at their groups 250 times a
     second, and each change looks at least once a second.
@@ -104,7 +105,7 @@ class _RunEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _HaltedChange:
-    """A change that was reported as halted. It continues because of an operator or the other shards."""
+    """A change that was reported as halted. It continues after a ddl command or an action of other shards."""
 
     halt: Halt
     reported: float
@@ -126,10 +127,10 @@ class DdlThreads:
         copies_again: Callable[[Halt], bool] = lambda _: False,
         waits: DdlWaits = _USUAL_WAITS,
     ) -> None:
-        """`halts` says whether an error halts only its tables, and not the whole run.
+        """`halts` returns whether an error halts only its tables, and not the whole run.
 
         `earlier` has the halts that earlier attempts recorded, with the times at which the tables were halted.
-        `copies_again` says whether the run copies the tables of a halt again: then no operator is needed.
+        `copies_again` returns whether the run copies the tables of a halt again: then no operator is needed.
         """
         self._copies_again, self._waits = copies_again, waits
         self._classifier, self._halts_alone, self._shards = classifier, halts, shards or ShardGroups()
@@ -141,11 +142,13 @@ class DdlThreads:
         """Statements that have not begun because some of their tables are held at earlier statements."""
         self._blocked_at = float("-inf")
         self._halts: Mapping[Lsn, Halt] | None = {}
-        """The last result of `halts`. It is kept because it is read very often and may have a thousand entries. None: a
-        halt has changed since, so `halts` collects them again.
+        """The last result of `halts`, which is read very often and may have a thousand entries. None: a halt has
+        changed since, so `halts` collects the halts again.
         """
         self._log: RelayReader | None = None
-        """The reader with which all threads search the log: it knows the places that earlier searches have passed."""
+        """The reader with which all threads search the log. It remembers the places in the log that earlier searches
+        have passed.
+        """
         self._searching = threading.Lock()
         self._commands = SharedCommands()
         self._state: PlanState | None = None
@@ -165,7 +168,7 @@ class DdlThreads:
 
     @property
     def halts(self) -> Mapping[Lsn, Halt]:
-        """Returns the halts of failed changes, which wait for an operator, and of statements that wait for these."""
+        """Returns the halts of failed and waiting changes, and of statements that these changes block."""
         with self._moved:
             if self._halts is None:
                 self._halts = {**self._blocked, **{lsn: one.halt for lsn, one in self._halted.items()}}
@@ -173,7 +176,7 @@ class DdlThreads:
 
     @property
     def waiting_for_others(self) -> frozenset[Lsn]:
-        """Returns the halted changes that continue only after a ddl command or an action of another shard."""
+        """Returns the halted changes that wait for a ddl command or for an action of another shard."""
         with self._moved:
             halted = {lsn: one.waits for lsn, one in self._halted.items() if lsn not in self._retried}
         still = self._shards.still
@@ -182,7 +185,7 @@ class DdlThreads:
         )
 
     def start(self, context: JobContext, state: PlanState) -> None:
-        """Starts the due changes in `state` that were not started. The target has the whole log before them."""
+        """Starts the due changes in `state` that were not started. The target has all changes before them."""
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
         for lsn in sorted(state.dues - self._begun):
@@ -226,7 +229,7 @@ class DdlThreads:
             _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
     def _run(self, context: JobContext, lsn: Lsn, concerns: Concerns, filling: Collection[TableName]) -> None:
-        """Runs a change in a thread of its own, in which each log line names the source."""
+        """Makes one change. Each log line of this thread names the source."""
         source = context.source.source_id
         try:
             with bound_contextvars(source=source), closing(RelayReader(context.relay, source)) as relay:
@@ -239,7 +242,7 @@ class DdlThreads:
                 self._finished.append(changed)
             if not self._closed.is_set():
                 signal_done(context.staging, lsn)
-        except Exception as error:  # noqa: BLE001 - raised by the thread that runs the batches
+        except Exception as error:  # noqa: BLE001 - the thread that runs the batches raises it
             if not self._closed.is_set():
                 self._failure = self._failure or error
             elif lsn not in self._halted:
@@ -256,7 +259,7 @@ class DdlThreads:
     def _made(self, due: DueChange) -> ChangeDone:
         """Makes the change, however long this takes, and returns the result.
 
-        Waits for other shards and for an operator where necessary. Only this method acts on an attempt's result.
+        Waits for other shards and for an operator where necessary. No other method acts on an attempt's result.
         """
         again, since = False, self._halted_since(due.lsn)
         commands = CommandReader(due.context, due.lsn, self._pause, self._waits.command, self._commands)
@@ -303,10 +306,10 @@ class DdlThreads:
     def _wait_for_shards(self, due: DueChange, waits: ChangeWaits, is_decided: Callable[[float], bool]) -> None:
         """Waits until the group allows the change to continue, or until there is another ddl command (`is_decided`).
 
-        When the group's state has changed, the schema change is tried again, but always after a pause. Without it, two
-        answers of the group that contradict each other could cause an endless loop that nobody notices.
+        When the group's state has changed, the schema change is tried again, but always after a pause. Without the
+        pause, two answers of the group that contradict each other could cause an endless loop that nobody notices.
         """
-        due.relay.close()  # A thousand shards may wait for days, and an open file takes disk space after it was purged.
+        due.relay.close()  # A thousand shards may wait for days, and an open file that is deleted takes disk space.
         began = looked = time.monotonic()
         if self._shards.still(waits) is None:
             self._pause(self._waits.look)
@@ -330,7 +333,7 @@ class DdlThreads:
             self._retried.add(due.lsn)
 
     def _wait_for_command(self, due: DueChange, is_decided: Callable[[float], bool]) -> None:
-        """Waits for a ddl command (`is_decided`), or until another shard has made the change for this shard, too."""
+        """Waits for a ddl command (`is_decided`), or until another shard has also made the change for this shard."""
         due.relay.close()
         looked = time.monotonic()
         while True:
@@ -369,8 +372,8 @@ class DdlThreads:
     def _is_reported(self, due: DueChange, waits: ChangeWaits, now: float) -> bool:
         """Whether the change was reported with the same code a short time ago.
 
-        Since then, the list of the awaited shards may have become shorter. With many waiting changes, each list is
-        long, and the time between two reports of one change is longer.
+        Since that report, the list of the awaited shards may have become shorter. With many waiting changes, each list
+        is long, and the time between two reports about one change is longer.
         """
         with self._moved:
             known, apart = self._halted.get(due.lsn), self._waits.report_apart * len(self._halted)
@@ -387,7 +390,10 @@ class DdlThreads:
         return True
 
     def _report_failure(self, due: DueChange, error: Halted) -> None:
-        """Reports a failed change to operators and to the planner. If its tables are not known, raises the error."""
+        """Reports a failed change to operators and the planner.
+
+        If the change's tables are not known, raises the error.
+        """
         halt = replace(due.failed_halt(error), since=self._halted_since(due.lsn))
         self._save(due, halt)
         if not halt.tables:
@@ -414,7 +420,7 @@ class DdlThreads:
             self._moved.notify_all()
 
     def _report_blocked(self, due: DueChange) -> None:
-        """Reports to operators and groups which tables are blocked by other tables of the same statement."""
+        """Reports, to operators and groups, tables that wait because another table of their next statement waits."""
         state, source = self._state, due.source
         if state is None:
             return

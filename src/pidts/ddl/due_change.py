@@ -25,7 +25,7 @@ Concerns: TypeAlias = Callable[[TableName], bool]
 
 @dataclass(frozen=True)
 class DueChange:
-    """A schema change in the log. The data that all attempts at the change need is read and parsed once."""
+    """A schema change in the log. The statement is read and parsed once for all attempts at the change."""
 
     context: JobContext
     classifier: TransactionClassifier
@@ -34,7 +34,9 @@ class DueChange:
     concerns: Concerns = lambda _: True
     """Returns whether the statement concerns a table: False if the table joined the task after the statement."""
     filling: Collection[TableName] = ()
-    """Target tables that were empty when their current copy began. If the copy has to begin again, they are emptied."""
+    """Tables whose copy is not complete and began with an empty target table. If the copy has to begin again, the
+    target table is emptied.
+    """
 
     @property
     def lsn(self) -> Lsn:
@@ -58,7 +60,7 @@ class DueChange:
 
     @cached_property
     def planned(self) -> Relevance:
-        """The statement's relevance as the planner sees it: without the SQL modes under which the statement ran."""
+        """The statement's relevance as the planner computes it: without the SQL modes under which the statement ran."""
         return self.classifier(self.entry)
 
     @cached_property
@@ -84,11 +86,11 @@ class DueChange:
 
     @property
     def may_have_side_effects(self) -> bool:
-        """Whether the statement names only other tables, but may change the task's tables, as the planner found."""
+        """Whether the statement names only tables outside the task, but may change the task's tables."""
         return is_judged(self.relevance) and self.classifier.side_effects is not None
 
     def side_effect(self) -> str:
-        """Returns why a statement on other tables may have changed the task's tables, as the source answers now."""
+        """Returns why a statement on other tables may have changed the task's tables. Asks the source now."""
         effects = self.classifier.side_effects
         return effects.reason(self.entry, written_by(self.statement)) if effects is not None else ""
 
@@ -109,7 +111,7 @@ class DueChange:
         return sequences_of(self.relay, self.entry.transaction, self.statement, context.structures, dialect)
 
     def is_ours(self, name: TableName) -> bool:
-        """Whether the name belongs to a table of the task at this place."""
+        """Whether the task has a table of this name at the statement's place in the log."""
         return self.classifier.allow(name) and self.concerns(name) and name not in self._sequences
 
     def waiting_halt(self, waits: ChangeWaits) -> Halt:
@@ -133,8 +135,8 @@ class DueChange:
     def failed_halt(self, error: Halted) -> Halt:
         """Returns the halt that reports that the change fails.
 
-        It names no table, and so concerns all tables, if the statement's tables are not known, or if the error names no
-        table: then the statement was not the reason.
+        The halt names no table, and so concerns all tables, in two cases: the statement's tables are not known, or the
+        error names no table, since the statement was not the reason.
         """
         tables = self.planned.tables if error.where.table else None
         statement = self.entry.transaction.ddl or ""

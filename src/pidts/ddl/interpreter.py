@@ -1,11 +1,11 @@
-"""Determines how a DDL in the log changes the recorded structures of the source, and what the target runs for it.
+"""Determines how a DDL in the log changes the recorded structures of the source, and which statement the target runs.
 
 The target may have to run another statement than the source, for four reasons:
 
 1. The statement belongs to an online schema change (`online_ddl`).
 2. A ddl command replaces it.
 3. Other sources have rows in the target table (`protected_rows`).
-4. The task's filters leave out parts of it, and the target has other names (`target_statement`).
+4. The task's filters leave out parts of the statement, and the target has other names (`target_statement`).
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ from pidts.shards.decide import Wait
 
 @dataclass(frozen=True, slots=True)
 class DueStatement:
-    """A schema change that has to be made, or only recorded."""
+    """A schema change that the target has to make, or only to record."""
 
     change: SchemaChange
     statement: Statement | None = None
-    """The statement, translated by `online_ddl`; None if it is only recorded, or cannot be parsed."""
+    """The statement, translated by `online_ddl`; None if it is only recorded or cannot be parsed."""
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key separates the rows of several source tables, as was found when one of these was created.
+    """Target tables whose key separates the rows of several source tables. This was found when the statement created
+    one of these source tables.
     """
 
     @property
@@ -87,10 +88,10 @@ class Interpreter:
     """Returns the target table of a new source table, if it exists and its key has extracted columns; else none."""
 
     def found(self) -> DueStatement | ChangeWaits | None:
-        """Returns what the statement changes for the task; None if it does not concern the task."""
+        """Returns the change that the statement makes for the task; None if it does not concern the task."""
         try:
             return self._found()
-        except ConfigError as error:  # a name or a type in the log does not fit a rule
+        except ConfigError as error:  # a name or a type in the log contradicts a rule of the task file
             named = error.where.table or ", ".join(map(str, self.due.statement.tables))
             raise Halted(error.code, error.what, where=replace(self.due.where, table=named), todo=error.todo) from None
 
@@ -130,8 +131,8 @@ class Interpreter:
             return DueStatement(
                 replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(relevance))
             )
-        # The target gets a statement of another zone from that zone. Here, only the record of the source's structures
-        # changes.
+        # Another task brings a statement of another zone to the target. This task only changes the record of the
+        # source's structures.
         runs = None if due.comes_back else result.statement
         if not overrides(command):
             self._demand_owned(runs)
@@ -156,7 +157,7 @@ class Interpreter:
             return
         named = [name for pair in renames(statement) for name in pair]
         left = {old for old, _ in renames(statement)}
-        # If the new name has no owner, nobody owns the rows under it, so no zone loses rows of its own.
+        # If the new name has no owner, no zone owns rows under this name, so no zone loses rows.
         renamed = {name for name in named if name in left or owners.of(name)}
         for name in sorted(filter(self.due.is_ours, renamed | _emptied(statement, self._context.structures))):
             if (owner := owners.sole(name)) != writer:
@@ -177,10 +178,10 @@ class Interpreter:
         return {old: new for old, new in relevance.renamed if old in self._context.structures}
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
-        """Halts if, on the target, a table's rows would have other values under the table's new name."""
+        """Halts if the rules would give a renamed table's rows other values on the target than before."""
         rules, structures = self._context.rules, self._context.structures
         for old, new in renamed:
-            # Rows of a table without a key are found by all values, including the extracted ones.
+            # A row of a table without a key is found by all its values, including the extracted values.
             extracts_alike = rules.routes.destination(old).extracted == rules.routes.destination(new).extracted
             has_key = old in structures and bool(structures[old].identity)
             if old in structures and not (rules.maps_alike(old, new) and (has_key or extracts_alike)):
@@ -200,8 +201,8 @@ class Interpreter:
     def _commanded_change(self, command: DdlCommand) -> SchemaChange:
         """Returns the change that a ddl command makes in place of a statement that cannot be interpreted.
 
-        If the command's statements are in the source's SQL, later rows have the structure that they define. Otherwise
-        the structure stays as it was.
+        If the target has the source's SQL dialect, the command's statements also change the recorded structures for
+        later rows. Otherwise these structures stay as they are.
         """
         context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:
@@ -232,7 +233,7 @@ class Interpreter:
         structures: Mapping[TableName, Table | None],
         shadows: Mapping[TableName, Shadow | None],
     ) -> SchemaChange:
-        """Returns the change: `structures` is its result on the source, and the target executes only `runs`."""
+        """Returns the change. `structures` are the source's structures after it; the target executes `runs`."""
         context, due = self._context, self.due
         there: Mapping[TableName, Table | None] = {}
         if runs is not None:
@@ -296,7 +297,10 @@ def _one_table(statement: Statement | None) -> TableName | None:
 
 
 def _target_tables(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
-    """Returns the structures, keyed by the target's names. A renamed table may keep its name on the target."""
+    """Returns the structures, keyed by the target's names.
+
+    A renamed table may keep its name there: its structure counts.
+    """
     found: dict[TableName, Table | None] = {rules.target_name(name): None for name in tables}
     return found | {
         rules.target_name(table.name): rules.target_table(table) for table in tables.values() if table is not None

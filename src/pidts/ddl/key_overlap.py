@@ -1,12 +1,12 @@
 """Checks whether the rows of a new table would overwrite other shards' rows.
 
 A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if it has an AUTO_INCREMENT column, its
-next numbers are known, and another shard may have used one of them. If this column alone is the key on the target, the
-new row silently overwrites that shard's row. Such tables are common: for each month a table is created, `CREATE TABLE
-orders_02 LIKE orders_01`, and its numbers begin with 1 again.
+next numbers are known, and another shard may have used one of them. If this column alone is the key on the target, a
+new row silently overwrites that shard's row. Such tables are common: a program creates one table for each month
+(`CREATE TABLE orders_02 LIKE orders_01`), and the numbers of each table begin with 1.
 
-If the target's key has extracted columns, only rows of tables with the same extracted values can collide. An example:
-tables with the same name on two servers, if no extracted column has the server.
+If the target's key has extracted columns, only rows of tables with the same extracted values can collide. An example
+are tables with the same name on two servers, if no extracted column contains the server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def demand_apart(
 ) -> None:
     """Halts if a new table's rows will collide with existing rows. Warns if they may collide.
 
-    Nothing is checked after a ddl command other than `revert`. `again`: the warning was given already.
+    Checks nothing after a ddl command other than `revert`. `again`: the warning was already logged.
     """
     table = _coming(context, found)
     if table is None or groups.counts_apart or (command is not None and command.kind is not CommandKind.REVERT):
@@ -94,7 +94,7 @@ def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> boo
 
 
 def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
-    """Returns the rules of a source; empty rules if this process does not have them."""
+    """Returns the rules of a source; empty rules if this process does not have the source's rules."""
     return context.rules if source == context.source.source_id else groups.rules.get(source, Rules())
 
 

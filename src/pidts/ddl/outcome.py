@@ -1,4 +1,4 @@
-"""How an attempt at a schema change ends without an error: the change is made, it waits, or it is repeated."""
+"""The results of an attempt at a schema change without an error: the change is made, waits, or is tried again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ChangeDone:
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key separates the rows of several tables, as was found."""
+    """Target tables whose key separates the rows of several source tables."""
     missed: MissedChanges = field(default_factory=dict)
     """The missed changes of renamed shards."""
 
@@ -47,7 +47,7 @@ class ChangeWaits:
     agreed: Table | None = None
     """The structure that the group has agreed on; None if it is not known."""
     targets: frozenset[TableName] | None = None
-    """Without `arrival`: the target tables whose shards have to be known first; None: all target tables."""
+    """If there is no `arrival`: the target tables whose shards have to be known first; None: all target tables."""
 
 
 Result: TypeAlias = ChangeDone | ChangeWaits | AttemptSuperseded
@@ -59,7 +59,7 @@ def _merged(known: Mapping[Name, Value], changed: Mapping[Name, Value | None]) -
 
 
 class CopyAgain(Exception):
-    """Raised if only the source has the values that a change gives to existing rows: the tables are copied again."""
+    """Raised if a change gives existing rows values that only the source has. The tables are then copied again."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__(str(halt))

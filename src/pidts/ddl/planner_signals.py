@@ -1,6 +1,6 @@
 """Signals the state of schema changes to the planner. The changes are made in separate threads.
 
-A signal is a file in the staging folder, like the result of a chunk. It counts only within this run.
+A signal is a file in the staging folder, like the result of a chunk. It is valid only within this run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pidts.durable_folder import replace_file
 from pidts.model import Lsn, TableName
 
 _FEW = 16
-"""If there are more schema changes than this, the folder is listed once, and not searched for each signal. A thousand
+"""If more than 16 schema changes are due, the folder is listed once, and not searched for each signal. A thousand
 shards may wait before their changes.
 """
 
@@ -27,12 +27,12 @@ def signal_done(staging: Path, lsn: Lsn) -> None:
 
 
 def signal_halted(staging: Path, lsn: Lsn) -> None:
-    """Signals that the schema change at `lsn` is halted. The signal counts as long as the change is not done."""
+    """Signals that the schema change at `lsn` is halted. The signal is valid until the change is done."""
     _touch(_signal(staging, lsn, "halted"))
 
 
 class Signals:
-    """Reads the signals of one run again and again. Each is parsed once, and none is removed while the run lasts."""
+    """Reads the signals of one run repeatedly. It parses each file's name once: no file is removed during the run."""
 
     def __init__(self, staging: Path, parse: Callable[[str], Lsn] = Lsn.parse) -> None:
         self._staging, self._parse = staging, parse

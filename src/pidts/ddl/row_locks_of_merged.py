@@ -1,4 +1,4 @@
-"""In a task that locks rows, refuses merged tables if no version column determines which of their rows wins.
+"""In a task that locks rows, refuses a merged table unless a version column decides which change of a row wins.
 
 The rows of a merged table are not compared, since another shard may have written the row that differs. So rows that
 other programs have changed on the target would be overwritten, although the task file says that they are locked
@@ -6,9 +6,10 @@ other programs have changed on the target would be overwritten, although the tas
 in the log:
 
 1. A CREATE TABLE that adds a table to a target table.
-2. An ALTER TABLE after which the version column no longer determines which row of a merged table wins.
+2. An ALTER TABLE after which the version column of a merged table no longer decides which change of a row wins.
 
-If versions decide for all tables of a target table, none of its rows is ever locked, so nothing is refused.
+If a version column decides for all source tables of a target table, no row of the target table is ever locked. So
+nothing is refused.
 """
 
 from __future__ import annotations

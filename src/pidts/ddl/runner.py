@@ -55,7 +55,7 @@ from pidts.shards.decide import MissedChanges, Wait
 _log = structlog.get_logger(__name__)
 
 _PATIENT = Retry(attempts=1_000)
-"""Nearly endless: another session may lock the table for hours, but only changes of this table wait."""
+"""Retries nearly endlessly: another session may lock the table for hours, but only the changes of this table wait."""
 
 
 def run_ddl(
@@ -71,11 +71,11 @@ def run_ddl(
 ) -> Result:
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
-    - `groups`: if other sources map to the same target table, the shard groups decide.
+    - `groups`: if other tables map to the same target table, their shard group decides whether the change may run.
     - `command` is an operator's ddl command for the change. `is_superseded` says whether there is a newer one.
     - `records` is the session on which all schema changes of a source read the target's records.
-    - `again`: this run has tried the change before. Then "done" in the journal may come from another member, and the
-      structures in the context may be older than the change.
+    - `again`: this run has tried the change before. Then the journal's entry "done" may come from another member, and
+      the structures in the context may be older than the change.
     - `since` is when the change began to wait for other shards.
 
     A CREATE TABLE ... SELECT is logged in one transaction with its rows. A batch writes these rows like other rows.
@@ -149,7 +149,7 @@ def _report(due: DueChange, step: Admission, shared_tables: SharedTables) -> Non
 
 
 def _with_present_owners(due: DueChange) -> DueChange:
-    """Returns the statement with the present owners of rows, which may change while the task runs."""
+    """Returns the change with the present owners of rows: an operator may change owners while the task runs."""
     context = due.context
     if not context.writing.owners:
         return due
@@ -199,7 +199,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> ChangeDone | None:
-    """Returns the result if the change is made and this run lacks its structures. `again`: it was tried before."""
+    """Returns the result if the change is already made; None if it is not. `again`: this run has tried it before."""
     if again and (change := groups.made(due.source, due.lsn)) is not None:
         return _made_for(due, change)
     is_done = runner.is_done(due.lsn)
@@ -207,7 +207,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
         return ChangeDone() if is_done else None  # this run has the structures after the change
     if not is_done:
         return None
-    # Another member has made the change, and this member does not know it yet.
+    # Another member has made the change, and this member was not informed yet.
     _log.info("another shard has already made the schema change", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:
@@ -224,7 +224,7 @@ def _made_for(due: DueChange, change: MemberChange) -> ChangeDone:
 def _empty_recopied(
     due: DueChange, shared_tables: SharedTables, sleep: Callable[[float], None], is_superseded: Callable[[], bool]
 ) -> bool:
-    """Empties tables whose copy has to begin again. Returns False if a newer ddl command was given meanwhile."""
+    """Empties target tables whose copy has to begin again. Returns False if there is a newer ddl command meanwhile."""
     for name in due.planned.recopied:
         table = due.context.structures.get(name)
         if name not in due.filling or table is None or shared_tables.shared(name):
@@ -246,7 +246,7 @@ def _empty_recopied(
 def _renamed_missed(
     groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
-    """Returns missed changes by the shards' new names, and the change with them, without dropped shards."""
+    """Returns the missed changes under the new names of renamed shards, and the schema change with new records."""
     missed: MissedChanges = groups.known.missed
     change = _with_records(change, dropped_by_gone(source, change, groups.known.dropped))
     renamed = missed_under(source, change.renamed, {**missed, **step.missed})

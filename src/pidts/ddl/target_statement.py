@@ -1,7 +1,7 @@
-"""Builds the target's statement for a schema change of the source: without filtered parts, with the target's names.
+"""Builds the target's statement for a schema change of the source: with the target's names, without filtered parts.
 
-The target does not run the parts of a statement that filters leave out. But the recorded structures follow these parts:
-later rows have the new structure.
+The target does not run the parts of a statement that filters leave out. But these parts change the recorded structures,
+since later rows have the new structure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def taken(
     dialect: Dialect,
     before: Mapping[TableName, Table] = _NOTHING,
 ) -> Statement | None:
-    """Returns the part of the statement that is run, with the source's names; None if nothing is run."""
+    """Returns the part of the statement that the filters take, with the source's names; None if they take nothing."""
 
     def takes(table: TableName, events: frozenset[str]) -> bool:
         verdict = rules.events(table, events, text)
@@ -87,7 +87,8 @@ def _clause(action: Action, table: TableName, rules: Rules) -> Action:
         and action.computed is not None
         and _maps({*action.computed.names, action.column.name.lower()}, table, rules)
     ):
-        # A column mapping changes a column from which this column would be computed. So the target does not compute it.
+        # A column mapping changes this column, or a column from which it is computed. So the target stores its values
+        # and does not compute them.
         action = replace(action, computed=None, column=replace(action.column, computed=""))
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))

@@ -1,1 +1,1 @@
-"""Coordinates schema changes of shards: which shards have arrived, which wait, and which one runs the statement."""
+"""Coordinates schema changes of shards: which shards have arrived, which wait, and which shard runs the statement."""

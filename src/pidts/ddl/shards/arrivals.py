@@ -1,4 +1,4 @@
-"""The state of one group: which members have arrived at a change, and which statement is being run for it."""
+"""The state of one group: which members have arrived at a change, and which statement is being run for the group."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ArrivalKind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The effects that ddl commands for a waiting change would have, as three fields of `Halt`."""
+    """The effects that ddl commands for a waiting change would have. `Halt` has the same three fields."""
 
     unfit: tuple[str, ...]
     lacks: tuple[str, ...]
     stays: tuple[str, ...]
 
     def after(self, member: Member, wait: Wait, members: Mapping[Member, Table]) -> Outlook | None:
-        """Returns the effects after this member has arrived, too; None if they have to be examined again.
+        """Returns the effects after one more member has arrived; None if they have to be computed again.
 
-        `wait` is the common wait after the arrival. Which columns an unlock would keep depends on the structures of the
-        members that have not arrived, but not on their number.
+        `wait` is the common wait after the arrival. The columns that an unlock would keep depend on the structures of
+        the members that have not arrived, but not on the number of these members.
         """
         structure = members.get(member)
         if structure is not None and not any(members.get(one) is structure for one in wait.awaited):
@@ -40,18 +40,18 @@ class Outlook:
 class CommonWait:
     """The wait of a group whose arrived members are all of one kind, and wait only for members that have not arrived.
 
-    If another member of this kind arrives, the others stop waiting for it, and nothing else changes. So the group need
-    not be examined again, which would take time for each member: a thousand shards arrive one by one.
+    If one more member of this kind arrives, the others stop waiting for it, and nothing else changes. So the group need
+    not be examined again. Each examination takes time for each member, and a thousand shards may arrive one by one.
     """
 
     kind: ArrivalKind
     first: Arrival
-    """One of the arrivals."""
+    """Any of the arrivals: all of them have the same structures before and after the change."""
     wait: Wait
 
     @classmethod
     def of(cls, kind: ArrivalKind, wait: Wait, arrivals: Mapping[Member, Arrival]) -> CommonWait | None:
-        """Returns the common wait of these arrivals, which are of one kind; None if they wait for further reasons."""
+        """Returns the common wait of arrivals of one kind; None if they wait for other reasons, too."""
         if wait != Wait(wait.awaited) or not arrivals:
             return None
         first = next(iter(arrivals.values()))
@@ -59,7 +59,7 @@ class CommonWait:
         return cls(kind, first, wait) if is_alike and arrivals.keys().isdisjoint(wait.awaited) else None
 
     def after(self, kind: ArrivalKind, arrival: Arrival) -> CommonWait | None:
-        """Returns the common wait after another arrival; None if the group has to be examined."""
+        """Returns the common wait after one more arrival; None if the group has to be examined."""
         if kind != self.kind or arrival.before is not self.first.before or arrival.after is not self.first.after:
             return None
         awaited, name = self.wait.awaited, attrgetter("names")
@@ -71,7 +71,7 @@ class CommonWait:
 
 @dataclass(slots=True)
 class Examination:
-    """The result of the last examination of a group. An event that may change it ends its validity."""
+    """The result of the last examination of a group. It is deleted at each event that may change it."""
 
     waits: dict[ArrivalKind, Wait] = field(default_factory=dict)
     """The wait of the arrivals of each kind."""
@@ -81,7 +81,7 @@ class Examination:
     """The wait of all arrived members; None if they wait for different reasons, or if this is not known."""
 
     def after(self, kind: ArrivalKind, arrival: Arrival, members: Mapping[Member, Table]) -> Examination | None:
-        """Returns what is valid after another arrival; None if the group has to be examined."""
+        """Returns the result after one more arrival; None if the group has to be examined."""
         common = self.common.after(kind, arrival) if self.common is not None else None
         if common is None:
             return None
@@ -92,7 +92,7 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class RunByLeader:
-    """The answer if another member, the leader, has made the change, and has recorded it for this member, too."""
+    """The answer to a member whose change the leader has made and recorded for all arrived members."""
 
     change: MemberChange
 
@@ -117,19 +117,19 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     member_changes: tuple[MemberChange, ...] = ()
-    """The changes of the members that had arrived when the statement began, without the leader's. The target records
-    the statement for these members, even if members join or leave meanwhile.
+    """The changes of the members that had arrived when the statement began, without the leader's change. The target
+    records the statement for these members, even if members join or leave meanwhile.
     """
     in_doubt: set[str] = field(default_factory=set)
     """Sources whose attempt ended before it was known whether the change was made."""
 
     @property
     def arrivals(self) -> dict[Member, Arrival]:
-        """Returns the arrivals of members for which nothing was run yet."""
+        """Returns the arrivals of members whose change is not made yet."""
         return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
 
     def begin(self, run: RunDecision) -> None:
-        """Notes that one member, the leader, begins to run the statement for the arrived members."""
+        """Notes that the leader begins to run the statement for the arrived members."""
         others = [one.member for one in run.arrivals if one.member != run.leader.member]
         self.running, self.member_changes = run, tuple(self.entries[member].change for member in others)
 
@@ -156,7 +156,7 @@ class GroupState:
         return next(iter(self._waiting), None)
 
     def lock(self, target: TableName, first: Arrival, decision: Decision) -> ShardLock:
-        """Returns the lock that shows what the group waits for; `decision` is about the first member."""
+        """Returns the shard lock that operators see. `decision` is the decision about the first member."""
         wait = decision if isinstance(decision, Wait) else Wait()
         return ShardLock(
             target=target,

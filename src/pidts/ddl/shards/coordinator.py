@@ -1,12 +1,12 @@
-"""Coordinates the groups of all parts of a task in one process: members, arrivals, and running statements.
+"""Coordinates the shard groups of a task in one process: members, arrivals, and running statements.
 
 Every part of the task registers its tables and reports each finished change of a member. A member that has arrived at a
-change asks for a decision, and asks again after each event that may change the decision. Nothing here is durable: after
-a crash, every part registers again, and all members arrive again.
+change asks for a decision, and asks again after each event that may change the decision. The state in this module is
+not durable: after a crash, every part registers again, and all members arrive again.
 
 While a statement runs for a group, no other member of the group begins one. The member that runs the statement, the
-*leader*, does so in its own thread. It reports the end with `ran` or `failed`, even if its attempt has ended meanwhile:
-the statement may still run on the target.
+*leader*, does so in its own thread. The leader reports the end of the statement with `ran` or `failed`, even if the
+leader's attempt has ended before: the statement may still run on the target.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ class ShardGroups:
         self._states: dict[TableName, GroupState] = {}
         self.barrier = WriteBarrier()
         self._epochs: dict[str, int] = {}
-        """The epoch of each part's attempt."""
+        """The epoch of the current attempt of each part of the task, keyed by the source."""
         self._mariadb: dict[str, bool] = {}
-        """Whether a part's source is a MariaDB."""
+        """Whether a source is a MariaDB server, keyed by the source."""
         self._moved = threading.Condition()
         self._moves = 0
         self._examined: dict[TableName, Examination] = {}
-        """What the examinations of groups have found since the last event."""
+        """The results of examinations of groups since the last event."""
 
     @property
     def moves(self) -> int:
-        """Returns how many events may have changed a decision. While it stays the same, all changes still wait."""
+        """Returns the number of events that may have changed a decision. Until it grows, all waiting changes wait."""
         return self._moves
 
     def register(
@@ -94,8 +94,8 @@ class ShardGroups:
                     state.agreed = state.agreed if state.running is not None else None
             self._forget(source)
             if self.known.begins(source, target_table):
-                # An earlier process may have made changes until this attempt claimed the task. So agreed structures may
-                # not be valid any more.
+                # An earlier process may have made schema changes until this attempt claimed the task. So the agreed
+                # structures may not be valid any more.
                 for state in self._states.values():
                     state.agreed = state.agreed if state.running is not None else None
             # Counting the members of each of 20,000 groups one by one would take longer than the rest of the start.
@@ -111,24 +111,21 @@ class ShardGroups:
         return self._mode == "optimistic"
 
     def next_read(self) -> int:
-        """Returns the number of the next reading of the record.
-
-        Of several readings, the one with the highest number counts.
-        """
+        """Returns a number for the next reading of the target's record. The reading with the highest number counts."""
         with self._moved:
             return self.known.next_read()
 
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> None:
         """Adds, from the target's record, the members of a part that has not begun.
 
-        So other members wait only for those of the part's tables that have rows on the target.
+        So other members wait only for those tables of the part whose rows are on the target.
         """
         with self._changing():
             if self.known.take_recorded(source, target_table):
                 self._notify()
 
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:
-        """Returns the parts that have to begin before all shards of these target tables are known (None: of all)."""
+        """Returns the sources that must begin before all shards of these target tables (None: of all) are known."""
         with self._moved:
             return self.known.absent_for(targets)
 
@@ -142,8 +139,8 @@ class ShardGroups:
     ) -> None:
         """Stores the target's record of groups and members, which was read after a source had claimed the task.
 
-        The record lacks events of this process after the reading. An earlier process may still run parts that have not
-        claimed the task, and may change the record.
+        The record lacks events of this process after the reading. An earlier process may still run parts for which this
+        process has not claimed the task, and may change the record.
         """
         with self._changing():
             for target, table in agreed.items():
@@ -152,7 +149,10 @@ class ShardGroups:
             self.known.recall(source, dropped)
 
     def exclude(self, source: str, *, excluded: bool) -> None:
-        """Excludes a part that begins for the first time, or includes it again. No shard waits for an excluded part."""
+        """Excludes a source that begins for the first time, or includes it again.
+
+        No shard waits while it is excluded.
+        """
         with self._changing():
             if self.known.exclude(source, excluded=excluded):
                 self._notify()
@@ -166,8 +166,8 @@ class ShardGroups:
     def arrive(self, arrival: Arrival, change: MemberChange, effect: Effect) -> Decision | RunByLeader:
         """Returns the decision about a member that arrives.
 
-        A member that gets a `RunDecision` carries it out and reports how this ended. All other members ask again after
-        each event. An arrival from a closed attempt does not count. Otherwise the next attempt, which also arrives,
+        A member that gets a `RunDecision` carries it out and reports its end. All other members ask again after each
+        event. An arrival from a closed attempt is refused: otherwise the member's next attempt, which also arrives,
         would not be informed that the change is done.
         """
         with self._moved:
@@ -198,7 +198,7 @@ class ShardGroups:
             return decision
 
     def still(self, waits: ChangeWaits) -> ChangeWaits | None:
-        """Returns what a change waits for now; None if the change may be tried again, by another call of `arrive`."""
+        """Returns the present reason why a change waits; None if it may be tried again with a new call of `arrive`."""
         with self._moved:
             arrival = waits.arrival
             if arrival is None:
@@ -215,7 +215,7 @@ class ShardGroups:
             return replace(waits, wait=decision, agreed=self._agreed(target, state))
 
     def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
-        """Returns the halt with the effects that each ddl command for the change would have on rows."""
+        """Returns the halt with the effects on rows that the ddl commands `unlock` and `skip` would have."""
         with self._moved:
             target, state = arrival.after.name, self._state(arrival.after.name)
             kind, outlooks = self._kind(arrival), self._examination(target).outlooks
@@ -229,7 +229,7 @@ class ShardGroups:
             return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the changes of the members that had arrived when the statement began, without the leader's."""
+        """Returns the changes of the members that had arrived when the statement began, without the leader's change."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
@@ -245,7 +245,7 @@ class ShardGroups:
             return target in self.known.recorded
 
     def writers(self, run: RunDecision) -> dict[str, frozenset[TableName]]:
-        """Returns the group's tables that have not arrived, by source: they wait while the statement runs."""
+        """Returns the group's tables that have not arrived, keyed by source: they wait while the statement runs."""
         target = run.leader.after.name
         with self._moved:
             standing = self._state(target).arrivals
@@ -256,12 +256,12 @@ class ShardGroups:
         }
 
     def agreed(self, target: TableName) -> Table | None:
-        """Returns the structure of the group's table, as the members have it; None if no member has the table."""
+        """Returns the structure that the group has agreed on; None if the group has no member."""
         with self._moved:
             return self._agreed(target, self._state(target))
 
     def ran(self, run: RunDecision, missed: MissedChanges) -> None:
-        """Notes that the target has the change for all arrived members. `missed`: what each member misses now."""
+        """Notes that the target has the change for all arrived members. `missed`: the changes that members miss now."""
         with self._changing():
             state = self._state(run.leader.after.name)
             state.end(run)
@@ -276,20 +276,20 @@ class ShardGroups:
             self._notify()
 
     def missed_after(self, decision: RunDecision, arrival: Arrival) -> MissedChanges:
-        """Returns the changes that members miss after the decision is carried out, if these differ from before."""
+        """Returns the changes that members miss after the decision is carried out, for members whose entry changes."""
         target = arrival.after.name
         with self._moved:
             state = self._state(target)
-            # Members of a group without a structure miss nothing.
+            # If the group has no structure yet, no member misses a change.
             group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
             return missed_changes_after(group, decision, arrival)
 
     def failed(self, run: RunDecision, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
-        """Notes that nothing was recorded: all members that have arrived are still before the change.
+        """Notes that no change was recorded: all arrived members are still before the change.
 
-        With `in_doubt_since`, it is not known whether something was recorded. The group then waits until the leader's
-        source makes an attempt after this epoch: such an attempt reads the record. `moves` is false if nothing has
-        changed for the other members.
+        With `in_doubt_since`, it is not known whether the change was recorded. The group then waits for an attempt of
+        the leader's source with an epoch after `in_doubt_since`: such an attempt reads the record. `moves` is false if
+        nothing has changed for the other members.
         """
         source = run.leader.member.source
         with self._changing():
@@ -305,7 +305,7 @@ class ShardGroups:
                 self._moved.notify_all()
 
     def made(self, source: str, lsn: Lsn) -> MemberChange | None:
-        """Returns the change that another member has recorded for this source and place; otherwise None."""
+        """Returns the recorded change of this source at this place in the log; None if no leader has recorded it."""
         with self._moved:
             entries = [entry for state in self._states.values() for entry in state.entries.values() if entry.ran]
             return next(
@@ -320,7 +320,7 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Stores the result of a part's change: the changed tables under the target's names. None: it left its group.
+        """Stores the result of a change: a source's changed tables under the target's names (None: left its group).
 
         `epoch` is the epoch of the attempt that reports. If the next attempt has already begun, the report is ignored:
         that attempt has read the change from the record.
@@ -359,7 +359,7 @@ class ShardGroups:
             return tuple(member.table for member in self.known.members if member.source == source)
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> None:
-        """Replaces the tables of a part that wait before a statement which removes them. Nobody waits for them."""
+        """Sets the tables of a source that wait before a statement which removes them. No shard waits for them."""
         with self._changing():
             if self.known.set_leaving(source, tables):
                 self._notify()
@@ -372,7 +372,7 @@ class ShardGroups:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the argument for `note_dropped` after the arrival's change, which makes `agreed` the structure."""
+        """Returns the argument for `note_dropped` after the arrival's change, after which `agreed` is the structure."""
         with self._moved:
             return self.known.dropped_after(arrival, agreed, origins, was)
 
@@ -382,7 +382,7 @@ class ShardGroups:
             return bool(self.known.dropped.get(member))
 
     def wait(self, seen: int, seconds: float) -> int:
-        """Waits until `moves` differs from `seen`, or for this long; returns the current number."""
+        """Waits until `moves` differs from `seen`, or until the time is over; returns the present value of `moves`."""
         with self._moved:
             if self._moves == seen:
                 self._moved.wait(seconds)
@@ -399,7 +399,7 @@ class ShardGroups:
             return self.known.shares_schema(source, schema, target_schema)
 
     def locks(self) -> tuple[ShardLock, ...]:
-        """Returns the locks for which changes in this process wait."""
+        """Returns the shard locks of all groups in which a member waits."""
         with self._moved:
             return tuple(
                 lock
@@ -412,7 +412,7 @@ class ShardGroups:
         return state.lock(target, first, self._decision(state, first)) if first is not None else None
 
     def _decision(self, state: GroupState, arrival: Arrival) -> Decision:
-        """Returns the decision about a member. It has to wait while a statement runs, or if another member leads."""
+        """Returns the decision about a member, which waits while a statement runs, or if another member leads."""
         if state.running is not None:
             leader = state.running.leader.member
             return Wait(leader=leader)
@@ -443,10 +443,10 @@ class ShardGroups:
         return found
 
     def _all_wait_alike(self, state: GroupState, arrival: Arrival, decision: Decision) -> bool:
-        """Whether `still` would now return for each arrived member that it waits.
+        """Whether each arrived member still waits, so that no thread need be woken.
 
-        It does if the member that has just arrived waits, and all other arrived members are of its kind. Without this
-        method, each of a thousand arrivals would wake a thousand threads.
+        This is so if the member that has just arrived waits, and all other arrived members are of its kind. Without
+        this method, each of a thousand arrivals would wake a thousand threads.
         """
         kind = self._kind(arrival)
         if not isinstance(decision, Wait) or decision.leader is not None or kind is None:
@@ -476,7 +476,7 @@ class ShardGroups:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds the lock of all groups while an event changes a group, and forgets the decisions before the event."""
+        """Holds the lock of all groups while an event changes a group, and forgets earlier examinations."""
         with self._moved:
             self._examined = {}
             yield
@@ -492,7 +492,7 @@ class ShardGroups:
     def _agree(self, target: TableName) -> None:
         """If all members have one structure, records it as the structure that the group has agreed on.
 
-        For example, if an operator has skipped a change for every member, no decision has led to their structure.
+        For example, if an operator has skipped a change for every member, no decision has led to this structure.
         """
         state, first = self._state(target), next(table for _, table in self.known.of(target))
         if state.agreed is not None and self.known.is_uniform(target):

@@ -14,7 +14,7 @@ from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
 
 _NAMED = 5
-"""The most members that a message names. The list of all members is shown separately."""
+"""A message names at most this many members. The list of all members is shown separately."""
 
 
 def waiting_halt(
@@ -28,7 +28,7 @@ def waiting_halt(
     arrival: Arrival | None = None,
     agreed: Table | None = None,
 ) -> Halt:
-    """Returns the halt of a waiting change. As with any halt, its tables stop, and all other tables continue."""
+    """Returns the halt of a waiting change. The tables of the halt stop, and all other tables continue."""
     error = _reason(wait, arrival, agreed)
     awaits = [*map(str, wait.awaited), *(str(one.member) for one in wait.disagree)]
     awaits += [f"{name}: *" for name in wait.absent]
@@ -114,7 +114,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
             f"structure that fits all shards: run {REPLACE}"
         )
         return Halted("shards-disagree", what, todo=todo)
-    # If this is an online schema change, the log has only a rename.
+    # For an online schema change, the statement in the log is only a RENAME.
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
     made = f" of {differences_text(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
     what = f"other shards of the same table have not reached this change{made}: {_names(wait.awaited)}"
@@ -125,8 +125,8 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
 def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     """Returns the error for columns that the target already has.
 
-    If they have other defaults on the target than in the shard's statement, the shards disagree, and no further arrival
-    changes this.
+    If these columns have other defaults on the target than in the shard's statement, the shards disagree. No further
+    arrival changes this.
     """
     columns = [f"column {name}" for name in wait.differing_columns]
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
@@ -147,7 +147,7 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
 
 
 def _ways_out(others: Sequence[Arrival]) -> str:
-    """Returns the advice if shards have different changes: a command for this change, and for each other one."""
+    """Returns the advice if shards have different changes: a command for this change, and one for each other change."""
     skips = [with_place(SKIP, one.member.source, str(one.lsn)) for one in others[:_NAMED]]
     if len(others) > _NAMED:
         skips.append(f"and {len(others) - _NAMED:,} more, which this command shows: {LIST}")

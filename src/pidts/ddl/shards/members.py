@@ -1,10 +1,10 @@
 """The members of all groups.
 
-Parts that have begun have registered their members. The members of other parts are read from the target's record.
+Each source that has begun has registered its members. The members of the other sources are read from the target's
+record.
 
 This module takes no lock: `ShardGroups` calls it under its own lock. Other modules read `dropped` and `missed` without
-that lock. So these two mappings are replaced as a whole and never changed in place: a reader gets the state of one
-moment.
+that lock. So this module replaces these two mappings as a whole and never changes them in place.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Members:
         self.dropped: dict[Member, frozenset[str]] = {}
         """The columns that the target keeps after members have dropped them."""
         self.missed: MissedChanges = {}
-        """The changes that members miss because of a ddl command. Former members are included."""
+        """The changes that members and former members miss because of a ddl command."""
 
     @property
     def absent(self) -> frozenset[str]:
-        """Returns the sources whose tables are not known."""
+        """Returns the sources whose tables are not known and that are not excluded."""
         return self.sources - self._known - self._excluded
 
     def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Sets a source's members. Returns whether they were known only from the record before this call."""
+        """Sets a source's members. Returns whether the former members of the source came from the target's record."""
         self._known.add(source)
         self._excluded.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
@@ -62,7 +62,7 @@ class Members:
         return True
 
     def _add_all(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Adds members. Equal tables of one group become one object, which is quickly compared with itself."""
+        """Adds members. Equal tables of one group become one object, since comparing an object with itself is quick."""
         counts = self.counts() + Counter(table.name for table in target_table.values())
         self.members |= {
             Member(source, name): shared_object(table) if counts[table.name] > 1 else table
@@ -77,7 +77,7 @@ class Members:
         return True
 
     def next_read(self) -> int:
-        """Returns a number for a read of the target's record. Of two reads, the one with the higher number counts."""
+        """Returns a number for the next reading of the target's record. The reading with the highest number counts."""
         self._reads += 1
         return self._reads
 
@@ -90,7 +90,7 @@ class Members:
                 self.missed = others | {member: steps for member, steps in missed.items() if steps[0].name == target}
 
     def note_missed(self, missed: MissedChanges) -> None:
-        """Sets the changes that members miss now. Earlier reads of the record do not count any more."""
+        """Sets the changes that members miss now. Earlier readings of the record are ignored from now on."""
         targets = {step.name for member, steps in missed.items() for step in steps or self.missed.get(member, ())}
         self._last_read |= dict.fromkeys(targets, self.next_read())
         self.missed = {member: steps for member, steps in {**self.missed, **missed}.items() if steps}
@@ -111,7 +111,7 @@ class Members:
     def is_uniform(self, target: TableName) -> bool:
         """Whether all members have the group's structure, and none of them misses a change.
 
-        In optimistic mode, the target must not have more columns either: rows of former members may have values there.
+        In optimistic mode, the record must also have no further columns: rows of former members may have values there.
         """
         tables = [table for _, table in self.of(target)]
         has_missed = bool(self.missed) and any(member in self.missed for member, _ in self.of(target))
@@ -133,18 +133,18 @@ class Members:
         self.members[member] = shared_object(table)
 
     def remove(self, member: Member) -> None:
-        """Removes the member. If a new table gets its name, the new rows replace those that the member has left."""
+        """Removes the member and its dropped columns: rows of a new table of this name replace the member's rows."""
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the entries of `dropped` that the arrival's change alters. `agreed` is the agreed structure after it.
+        """Returns the entries of `dropped` that the arrival's change alters; after it, `agreed` is the structure.
 
-        `origins` has the earlier names of columns that keep their values under new names. `was` is the structure before
-        the change. If a column has another default in `was`, the rows of members that lack the column may have either
-        value.
+        `origins` has the earlier names of columns that keep their values under new names. `was` is the agreed structure
+        before the change. If a column has another default there, rows of members that lack the column may have the old
+        or the new one.
         """
         there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}
@@ -153,7 +153,7 @@ class Members:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs:  # a new table's rows replace those that a former table of its name has left
+        if not arrival.runs:  # a new table's rows replace the rows that a former table of this name has left
             after[arrival.member] = frozenset()
         if arrival.runs:
             had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())
@@ -166,7 +166,7 @@ class Members:
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
-        """Replaces the tables of a source that wait before a statement which removes them. Returns if they changed."""
+        """Sets the tables of a source that wait before a statement which removes them. Returns whether they changed."""
         if self._leaving.get(source, frozenset()) == tables:
             return False
         self._leaving[source] = tables
@@ -177,11 +177,11 @@ class Members:
         self._leaving[source] = self._leaving.get(source, frozenset()) - set(tables)
 
     def is_leaving(self, member: Member) -> bool:
-        """Whether the member is about to be removed. Then nobody has to wait for it."""
+        """Whether the member waits before a statement that removes it. Then no shard has to wait for it."""
         return member.table in self._leaving.get(member.source, ())
 
     def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
-        """Returns the members of a group."""
+        """Yields the members of a group, each with its structure."""
         seen, is_of_target = None, False
         for member, table in self.members.items():
             if table is not seen:  # many shards may share one structure, whose name is compared only once
@@ -201,11 +201,10 @@ class Members:
         )
 
     def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
-        """Returns the sources that have to begin before all shards of these target tables are known (None: of all).
+        """Returns the sources that must begin before all shards of these target tables (None: of all) are known.
 
-        In optimistic mode, the result for given `targets` also has sources that have not begun, but whose shards of
-        these tables are known from the record: an unfinished change of an earlier process may have changed the group's
-        structure.
+        In optimistic mode, the result for given `targets` also has sources that have not begun, but whose shards are
+        known from the record: an unfinished change of an earlier process may have changed the group's structure.
         """
         if targets is None:
             return tuple(sorted(self.absent))
@@ -215,10 +214,10 @@ class Members:
         return tuple(sorted(absent))
 
     def agreed(self, target: TableName) -> Table | None:
-        """Returns the structure of all members; None if there are no members.
+        """Returns the structure that the group has agreed on; None if there are no members.
 
-        If their structures differ, it is the recorded structure. Without a record, it is the structure that fits most
-        members, in optimistic mode one with the columns of all members.
+        It is the members' structure if all of them have the same, otherwise the recorded structure. Without a record,
+        it is the structure that fits most members; in optimistic mode, a structure with the columns of all members.
         """
         tables = [table for _, table in self.of(target)]
         if not tables:

@@ -1,8 +1,8 @@
-"""Leaves out the parts of a statement that would remove rows of other sources from a target table.
+"""Leaves out the parts of a statement that would remove rows of other shards from a target table.
 
 A shard's `TRUNCATE`, `DROP TABLE`, `DROP DATABASE`, `CREATE OR REPLACE`, or a `RENAME` by which it leaves, would also
-remove the other shards' rows. On the target, the shard's own rows stay, too. The recorded structures of the source
-follow these statements, so rows after them are read correctly.
+remove the other shards' rows. So the target does not run it, and the shard's own rows also stay. But these statements
+change the recorded structures of the source, so later rows are read correctly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pidts.schema import (
 
 @dataclass(frozen=True, slots=True)
 class SharedTables:
-    """The tables of one source whose target tables also have other sources' rows."""
+    """The tables of one source whose target tables also have rows of other source tables."""
 
     groups: ShardGroups
     source: str
@@ -42,7 +42,7 @@ class SharedTables:
     """Tables of the source that map, or may map, to a merged table."""
 
     def shared(self, table: TableName) -> bool:
-        """Whether other tables map to the same target table. In a sharding task also true if none does so far."""
+        """Whether other tables map, or in a sharding task may map, to the same target table."""
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)
         if not (is_declared or self.groups.is_shared(routes.destination(table).name, Member(self.source, table))):
@@ -65,7 +65,7 @@ class SharedTables:
     ) -> dict[TableName, Table]:
         """Returns tables that the statement drops or empties, if their rows stay on the target, or may stay there.
 
-        They may stay if a ddl command has replaced the statement: it need not have removed any row.
+        The rows may stay if a ddl command has replaced the statement: the command's SQL may not have removed them.
         """
         emptied = statement.tables if isinstance(statement, TruncateTable) else ()
         gone = [name for name, table in structures.items() if table is None]
@@ -73,7 +73,7 @@ class SharedTables:
         return {name: known[name] for name in sorted({*merged, *(self.kept if self.left else ())}) if name in known}
 
     def looks_at(self, statement: Statement) -> bool:
-        """Whether `runs` has to know the other members of the tables, to decide which part of the statement is run."""
+        """Whether `runs` has to know the other members to decide which part of the statement is run."""
         match statement:
             case TruncateTable() | DropTable() | DropDatabase() | RenameTable():
                 return True
@@ -85,7 +85,7 @@ class SharedTables:
                 return False
 
     def targets(self, statement: Statement) -> frozenset[TableName] | None:
-        """Returns the target tables whose shards have to be known before the statement runs. None: all tables."""
+        """Returns the target tables whose shards have to be known before the statement runs. None: all."""
         if isinstance(statement, DropDatabase | CreateDatabase):
             return None
         return frozenset(map(self.rules.target_name, statement.tables))
@@ -93,7 +93,7 @@ class SharedTables:
     def runs(
         self, statement: Statement, relevance: Relevance, where: Where, known: Collection[TableName]
     ) -> Statement | None:
-        """Returns the part of the statement that is run. None: the statement is only recorded."""
+        """Returns the part of the statement that the target runs. None: the statement is only recorded."""
         match statement:
             case TruncateTable(table=table) if self.shared(table):
                 self.left.append(f"{table} was emptied")
@@ -165,7 +165,7 @@ class SharedTables:
 def _without(
     pairs: Iterable[tuple[TableName, TableName]], leaving: Collection[TableName]
 ) -> list[tuple[TableName, TableName]]:
-    """Returns the rename steps of tables that do not leave. One name may belong to several tables in turn."""
+    """Returns the rename steps of tables that do not leave. Several tables may have the same name one after another."""
     first: dict[TableName, TableName] = {}
     kept = []
     for old, new in pairs:

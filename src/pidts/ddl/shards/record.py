@@ -1,7 +1,7 @@
 """Reads and updates the target's record of dropped columns and missed changes of shard groups.
 
-Dropped columns are columns that members have dropped and the target still has. The commit of a change writes both
-records. They are read when an attempt of a part begins.
+Dropped columns are columns that members have dropped and the target still has. The commit of a schema change writes
+both records, and each new attempt reads them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Records = dict[RecordKey, Mapping[TableName, Table | None]]
 
 
 def join(groups: ShardGroups, context: JobContext) -> None:
-    """Registers an attempt of a part that has claimed its task: its tables, and the target's records of groups."""
+    """Registers a source's new attempt, which has claimed the task: the source's tables, and the groups' records."""
     source, rules = context.source.source_id, context.rules
     if rules.routes.rules or len(groups.known.sources) > 1:
         read = groups.next_read()
@@ -49,7 +49,10 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 
 
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
-    """Reads the tables of unreachable sources from the record. Then only their changes wait for these sources."""
+    """Reads the tables of sources that have not begun from the record.
+
+    Then only changes of their target tables wait.
+    """
     with closing(context.target.connect()) as session:
         for source in absent:
             rules = groups.rules.get(source)
@@ -73,9 +76,9 @@ def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) ->
 def dropped_under(
     renamed: Mapping[Member, Member], dropped: Mapping[Member, frozenset[str]], known: Mapping[Member, frozenset[str]]
 ) -> dict[Member, frozenset[str]]:
-    """Returns the dropped columns, keyed by the new names of members. The old names have no dropped columns any more.
+    """Returns the dropped columns, keyed by the new names of members, and an empty entry for each old name.
 
-    `dropped` has the columns after the change, `known` those before it, both keyed by the old names.
+    `dropped` has the columns after the change, `known` the columns before it, both keyed by the old names.
     """
     moved = {old: frozenset[str]() for old in renamed}
     moved |= {new: dropped.get(old, known.get(old, frozenset())) for old, new in renamed.items()}
@@ -86,7 +89,7 @@ def dropped_under(
 def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
     """Returns records that clear the dropped columns of former members.
 
-    Otherwise they would also apply to a new table with a former member's name, which has only its own rows.
+    Without this, a new table with a former member's name would get that member's dropped columns.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
     return {DroppedColumnsKey(source): {name: None for name in gone if known.get(Member(source, name))}}
@@ -103,7 +106,7 @@ def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
 
 
 def missed_under(source: str, renamed: Mapping[TableName, TableName], missed: MissedChanges) -> MissedChanges:
-    """Returns the changes that renamed tables miss, keyed by the new names. The old names miss nothing any more."""
+    """Returns the changes that renamed tables miss, keyed by the new names, and an empty entry for each old name."""
     moved: dict[Member, tuple[Table, ...]] = {Member(source, old): () for old in renamed}
     moved |= {Member(source, new): missed.get(Member(source, old), ()) for old, new in renamed.items()}
     return {member: steps for member, steps in moved.items() if steps != missed.get(member, ())}
@@ -124,10 +127,10 @@ def load_missed(session: TargetSession, task: str, sources: Collection[str]) -> 
 def settle_missed(
     session: TargetSession, task: str, source: str, target_table: Mapping[TableName, Table | None], lsn: Lsn
 ) -> None:
-    """Updates, in the open transaction, the missed changes of tables that continue after an unread part of the log.
+    """Updates the missed changes of tables that continue after an unread part of the log, in the open transaction.
 
-    If a table has the structure after one of its missed changes, it no longer misses this change and earlier ones. The
-    progress of any other table is not known: it counts as a table without missed changes, like a dropped table (None).
+    If a table has the structure after one of its missed changes, it no longer misses this change and the changes before
+    it. For any other table, and for a dropped table (None), all missed changes are removed.
     """
     missed = load_missed(session, task, (source,)) if target_table else {}
     left = {

@@ -1,13 +1,13 @@
-"""Holds tables while a change of their group is made for other members.
+"""Stops the other shards of a group from writing while the group's target table is being changed.
 
 A member that has arrived at the change waits before it. Without this module, the other shards of the group would
 continue to write to the table that is being changed. Their batches would wait for the end of the change, and the end of
-the change would wait for their checkpoints. So the tables of these shards are held, as if they had a due change
-themselves. The change begins when all their parts have stopped writing to the table.
+the change would wait for their checkpoints. So these shards are held tables meanwhile. The change begins when all parts
+of the task have stopped writing to the target table.
 
 The state of the barrier is not durable. If a part does not report in time that it has stopped, the change begins
-without it. The part may be down, or may be writing to a table that another session has locked. In the second case, its
-writes wait on the target.
+without it. The part may be down, or may be writing to a table that another session has locked: then its writes wait on
+the target.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WriteBarrier:
     """The write barrier of one process, which all threads of all parts use."""
 
     def __init__(self, patience_seconds: float = 30.0) -> None:
-        """`patience_seconds`: how long a change waits until the other parts do not write."""
+        """A change waits at most `patience_seconds` for the other parts to stop writing."""
         self._patience_seconds = patience_seconds
         self._keeps: dict[str, Keep] = {}
         self._kept: dict[object, Mapping[str, frozenset[TableName]]] = {}
@@ -64,7 +64,7 @@ class WriteBarrier:
 
     @contextmanager
     def quiet(self, source: str) -> Iterator[None]:
-        """Marks the time between two batches of the part: the first has ended, and the second is not planned yet."""
+        """Marks the time between two batches of the part, in which the part does not write."""
         with self._moved:
             self._quiet.add(source)
             self._moved.notify_all()
