@@ -49,7 +49,7 @@ class _TablePatterns:
                 self._by_name.setdefault(pair[1].lower(), []).append(pair)
 
     def possible(self, name: str) -> Iterable[_Pair]:
-        """Returns all patterns that may match a table with this name, and perhaps others.
+        """Returns all patterns that may match a table with this name, and perhaps other patterns.
 
         If case is ignored, letters outside ASCII may equal letters in ASCII: the long s equals s.
         """
@@ -58,7 +58,7 @@ class _TablePatterns:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """One block-allow-list. Called with a table's name, it says whether the table is replicated. Empty: every table."""
+    """One block-allow-list. Called with a table's name, it returns whether the table is replicated (empty: True)."""
 
     do_dbs: tuple[str, ...] = ()
     ignore_dbs: tuple[str, ...] = ()
@@ -68,7 +68,8 @@ class AllowList:
     shadow: tuple[str, ...] = ()
     """Regular expressions for whole names: tables that tools for online schema changes fill and swap in."""
     trash: tuple[str, ...] = ()
-    """Regular expressions for whole names: tables that online schema change tools leave behind, or use for notes."""
+    """Regular expressions for whole names: tables that tools for online schema changes leave behind, or use for notes.
+    """
     own: str = ""
     """A schema that is never taken: the task's `meta-schema`, if it is not the default."""
     _taken: _TablePatterns = field(init=False, repr=False, compare=False)
@@ -84,7 +85,7 @@ class AllowList:
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Parses a list of tables, such as `shop.orders,crm.*`. A schema: all its tables; an empty text: all."""
+        """Parses a list such as `shop.orders,crm.*,hr`. A schema means its tables; an empty text, all tables."""
         return cls(do_tables=tuple(pair for name in map(str.strip, text.split(",")) if name for pair in _pairs(name)))
 
     def __call__(self, table: TableName) -> bool:
@@ -97,7 +98,7 @@ class AllowList:
         return not self.do_tables and not self._any_table(self._ignored, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Whether step 1 keeps a schema. Statements on a schema, such as CREATE DATABASE, take only this step."""
+        """Whether `do-dbs` and `ignore-dbs` keep a schema. For statements such as CREATE DATABASE, they suffice."""
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:
@@ -115,9 +116,9 @@ class AllowList:
 
 
 def _pairs(text: str) -> Iterable[_Pair]:
-    """Yields each schema and table that the text may name: without wildcards, either name may contain dots.
+    """Yields each schema and table that the text may name: without wildcards, the schema or the table may contain dots.
 
-    If the whole last name is `*`, it may stand for all tables of a schema whose name contains dots.
+    In a text that ends with `.*`, all characters before this may be the name of one schema.
     """
     parts = text.split(".")
     if len(parts) > 2 and parts[-1] == "*" and not is_wide(text.removesuffix(".*")):
@@ -128,8 +129,8 @@ def _pairs(text: str) -> Iterable[_Pair]:
 
 @lru_cache(maxsize=16384)
 def _is_real(shadow: tuple[str, ...], trash: tuple[str, ...], name: str, case_sensitive: bool) -> bool:  # noqa: FBT001 - part of the cache's key
-    """Whether a table is a real one, and not a helper table of an online schema change tool.
+    """Whether a table is not a helper table of an online schema change tool.
 
-    The answer is cached, since it is needed for the tables of each transaction in the log.
+    The result is cached, since it is needed for the tables of each transaction in the log.
     """
     return OnlineDdl(shadow, trash, case_sensitive).role(TableName("", name)) is Role.REAL

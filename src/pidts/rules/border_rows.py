@@ -2,7 +2,7 @@
 
 Each column gets the constants of all conditions, the values next to them, and NULL. Conditions of the usual forms
 (`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE only at these
-values. So all of their overlaps and gaps are found. Those of other conditions may not be found.
+values. So all overlaps and gaps of such conditions are found. Overlaps and gaps of other conditions may not be found.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _constants(node: Node) -> Iterator[object]:
 
 
 def _values(column: Column, constants: Iterable[object]) -> Iterator[object]:
-    """Yields the values for a column: NULL, and those constants and neighbours that the column can have."""
+    """Yields the values for a column: NULL, and the constants and their neighbours, if the column can store them."""
     kind, seen = column.type.arrow, set[object]()
     for constant in (None, 0, "", *constants):
         for value in (constant, *_neighbours(constant)):

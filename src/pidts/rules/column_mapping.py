@@ -1,7 +1,7 @@
 r"""Changes values between source and target: DM's old column mappings, for tables that are merged.
 
 - `add prefix`, `add suffix`: the argument is put before or after a text.
-- `partition id`: an integer (or a text of digits) below 2**44 becomes one that is unique among all merged tables:
+- `partition id`: an integer (or a text of digits) below 2**44 becomes a number that is unique among all merged tables:
 
       bit 63   0
       4 bits   the instance: argument 1, a number
@@ -47,7 +47,7 @@ _LONGEST_CHAR = 255
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """One entry of `column-mappings`. As in DM, `source_column` has no effect: a new value comes from the old one."""
+    """One entry of `column-mappings`. As in DM, `source_column` has no effect: the old value becomes the new value."""
 
     schema_pattern: str
     table_pattern: str
@@ -113,8 +113,8 @@ class ColumnMapping:
     def mapped(self, rows: pa.StructArray, table: Table) -> pa.StructArray:
         """Returns the rows with their new values; the same object if the mapping does not match the table.
 
-        The result is null where `rows` is null. A value that cannot be mapped halts the table: with its old key, the
-        row might have the key of another table's row.
+        The result is null where `rows` is null. A value that cannot be mapped halts the table: without the mapping, the
+        row might get the key of another table's row.
         """
         if not self.fits(table.name):
             return rows
@@ -131,11 +131,11 @@ class ColumnMapping:
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
     def is_reversible(self, table: Table) -> bool:
-        """Whether the mapped value shows the original: not for texts of digits, as `7` and `07` are one number."""
+        """Whether the mapped value shows the original. Texts of digits do not: `7` and `07` are one number."""
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 
     def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:
-        """Returns the source's values for values on the target; null for a value that this table cannot have there."""
+        """Returns the source's values for the target's values; null for values that this table's rows cannot have."""
         argument, kind = self.arguments[0], self._column(table).type.arrow
         if self.expression == PREFIX:
             own = pc.utf8_slice_codeunits(values, len(argument))

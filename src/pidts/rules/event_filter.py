@@ -1,23 +1,23 @@
 """The event filter: decides, as DM does, which kinds of changes of which tables a task takes.
 
 All rules whose patterns match are applied: rules for whole schemas before rules for tables, and among these, rules with
-general patterns before rules with specific ones. Each rule looks at a change in two steps:
+general patterns before rules with specific ones. Each rule checks a change in two steps:
 
-1. At its kind: a match drops the change (`Ignore`) or refuses it (`Error`); under `Do`, a change without a match is
-   dropped.
-2. At its text, if the change is a statement and the rule has a `sql-pattern`. The outcomes are the same as in step 1.
+1. The kind of the change. If `events` names this kind, an `Ignore` rule drops the change, and an `Error` rule refuses
+   it. A `Do` rule drops the change if `events` does not name its kind. 2. The text, if the change is a statement and
+   the rule has a `sql-pattern`. The results are the same as in step 1, with `sql-pattern` instead of `events`.
 
 The first rule that drops or refuses the change decides. If no rule does, the change is taken. So two `Do` rules for one
 table take only the kinds that *both* list. A `Do` rule that lists only kinds of row changes drops every DDL of its
 tables.
 
 Some names mean several kinds, as in DM. `all ddl` is every DDL. `incompatible ddl changes` are DDLs that may lose data,
-or that another database may not be able to follow. After `none`, `none ddl` or `none dml`, later entries of the list
-are ignored if they have the named kinds.
+or that another database may not be able to follow. After `none` (`none ddl`, `none dml`), later entries of the list add
+no changes (no DDL, no row changes).
 
-If DM cannot use an entry (an unknown kind, a second entry for the same patterns), it ignores the entry and only logs
+If DM cannot use an entry (an unknown kind, a second entry for the same patterns), DM ignores the entry and only logs
 this. PiDTS ignores only short names (`truncate` for `truncate table`), and reports this in a note. With any other
-unusable entry, the task does not start: it would replicate changes that the user wanted to drop.
+unusable entry, the task does not start: without the entry, it would replicate changes that the user wants to drop.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ ACTIONS = ("Do", "Ignore", "Error")
 
 
 class FilterDecision(Enum):
-    """Says what the event filter does with a change."""
+    """The decision of the event filter about a change."""
 
     TAKE = "take"
     SKIP = "skip"
@@ -127,7 +127,7 @@ def expand(name: str) -> frozenset[str]:
 
 
 def is_short(name: str) -> bool:
-    """Whether a name lacks the word `table`. DM has no event of such a name, and ignores the whole rule."""
+    """Whether a name lacks the word `table`. DM has no event with such a name, and ignores the whole rule."""
     key = name.lower()
     return key not in EVENTS and f"{key} table" in DDL
 
@@ -226,10 +226,10 @@ class EventFilter:
 
 
 def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
-    """Returns a key that sorts rules in DM's order, which matters if one rule drops and another refuses a change."""
+    """Returns a sort key for DM's order. The order matters if one rule drops a change and another rule refuses it."""
     return bool(rule.table_pattern), _generality(rule.schema_pattern), _generality(rule.table_pattern)
 
 
 def _generality(pattern: str) -> tuple[int, ...]:
-    """Returns a sort key with a number for each symbol: `*` is the lowest, then `?`, a set, a letter."""
+    """Returns a sort key with a number for each symbol. In ascending order: `*`, `?`, the start of a set, a letter."""
     return tuple({"*": 0, "?": 1, "[": 2}.get(char, 3) for char in pattern)

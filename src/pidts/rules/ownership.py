@@ -4,8 +4,8 @@ Each range names a table, or all tables of a schema, and a zone. A range with a 
 the condition is TRUE. A range without a condition contains all rows of the table that are in no other range. Ranges for
 a schema apply to a table only if no range names the table.
 
-If the conditions of several zones are TRUE for a row, or if it is in no range, the row has no owner. Then every write
-to it is set aside as a row lock. So a mistake in the ranges may lock rows, but loses no change.
+If the conditions of several zones are TRUE for a row, or if the row is in no range, it has no owner. Then every write
+to the row is set aside as a row lock. So a mistake in the ranges may lock rows, but loses no change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OwnedRange:
 
     @property
     def rule(self) -> ExpressionRule:
-        """Returns the condition as a rule, which checks the names in it."""
+        """Returns the condition as a rule. Creating the rule checks the names in the condition."""
         return ExpressionRule(schema=self.schema, table=self.table, insert=self.where, file=self.file, line=self.line)
 
     @property
@@ -89,7 +89,7 @@ class ImageOwners:
     places: Places
 
     def names(self, place: int) -> str:
-        """Returns the name of a row's owner, for messages."""
+        """Returns the words about a row's owner for a message, such as `zone a owns`."""
         found = int(self.places[place])
         if found == SEVERAL:
             return f"several of the zones {', '.join(self.zones)} own by their conditions"
@@ -140,8 +140,8 @@ class Owners:
     def moved(self, records: Iterable[RangeOwner]) -> Owners:
         """Returns the owners after the recorded moves of ranges. The task files may not contain these moves yet.
 
-        Since a recorded move, an operator may have changed the ranges in the task files. The changed ranges count,
-        unless they contradict a record.
+        An operator may have changed the ranges in the task files after a recorded move. Then the task files decide, and
+        a contradiction to the record is an error.
         """
         ranges = list(self.ranges)
         for record in records:
@@ -169,7 +169,7 @@ class Owners:
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> ImageOwners:
-        """Returns the owner of each change's image (`side`: before or after); meaningless without this image."""
+        """Returns the owner of each change's image (`side`: before or after); undefined if there is no such image."""
         ranges = self.of(batch.table.name)
         zones = tuple(sorted({one.zone for one in ranges}))
         places = np.full(len(batch), NOBODY, np.int64)

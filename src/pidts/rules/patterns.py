@@ -1,7 +1,7 @@
 r"""Matches names of schemas and tables as DM's rules do: by wildcards, or by a regular expression.
 
-A pattern is a name in which `*` (only as the last character) matches any rest, `?` one character, and `[a-z]` or
-`[!a-z]` one character of a set. After `~`, it is a regular expression that may match anywhere in the name.
+A pattern is a name in which `*` (only as the last character) matches any text, `?` one character, and `[a-z]` or
+`[!a-z]` one character of a set. After `~`, a pattern is a regular expression that may match anywhere in the name.
 
 If case does not matter, DM's own code converts an expression's text to lower case, which turns `~\D` (not a digit) into
 its opposite. PiDTS does not repeat this fault.

@@ -7,9 +7,9 @@ the schema that no rule with a `table-pattern` matches. So with
     {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
      target-table: t}                                                        shop_1.x   becomes shop.x
 
-If two rules of one kind match a name, this is an error: it is not clear which rule is meant. For a statement on a
-schema, only rules for schemas count. So the first rule above turns `CREATE DATABASE shop_1` into `CREATE DATABASE
-shop`.
+If two rules of one kind match a name, this is an error: it is not clear which rule the user means. To a statement on a
+schema, only rules without a `table-pattern` apply. So the first rule above turns `CREATE DATABASE shop_1` into `CREATE
+DATABASE shop`.
 
 **Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column: a
 regular expression is matched with the name of the table, the schema or the source, and the matched groups are joined.
@@ -123,7 +123,7 @@ class Routes:
         return found
 
     def may_merge(self, name: TableName) -> bool:
-        """Whether further source tables may have the target table of this table, now or later."""
+        """Whether other source tables may map to the same target table, now or later."""
         rule = self.destination(name).rule
         if rule is None:
             return False
@@ -133,7 +133,7 @@ class Routes:
         )
 
     def may_leave_rows(self, name: TableName) -> bool:
-        """Whether the target may keep rows of a dropped table, since tables of any source share its target."""
+        """Whether the target may keep a dropped table's rows: other source tables may share its target table."""
         return self.may_merge(name) or bool(self.destination(name).extracted)
 
     def schema(self, name: str) -> str:

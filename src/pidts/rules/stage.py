@@ -1,6 +1,6 @@
 """Applies all rules of a source to a change, a copied row and a table's structure.
 
-A change passes the event filter, the expression filter, the column mappings and the route, in this order: filters see
+A change passes the event filter, the expression filter, the column mappings and the route, in this order: filters read
 the source's values under the source's names. After the route, only the target's names are used.
 
     shop_1.t_7  INSERT (1, 'a')   ->   shop.t  INSERT (1, 'a', 't_7')          where the route extracts the table's name
@@ -45,7 +45,7 @@ from pidts.rules.routes import Routes
 from pidts.schema.computed import mentions
 
 EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
-"""The type of extracted columns. Any name fits, and the collation distinguishes `T_1` and `t_1` in a key."""
+"""The type of extracted columns. It can store any name, and its collation distinguishes `T_1` and `t_1` in a key."""
 
 _EMPTYING = ("truncate table", "drop table", "truncate table partition", "drop table partition")
 """Statements that remove rows without row events."""
@@ -123,7 +123,7 @@ class Rules:
         return self.drops(name) or any(self.events(name, {event}) is not FilterDecision.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
-        """Whether a row has the same key on source and target, so that the keys of one side find rows on the other."""
+        """Whether a row has the same key on source and target, so that each can be searched with the other's keys."""
         return self.target_name(table.name) not in self.keyed and not self.maps_key(table)
 
     def maps_key(self, table: Table) -> bool:
@@ -132,7 +132,7 @@ class Rules:
         return mapping is not None and mapping.target_column in table.identity
 
     def apart(self, name: TableName) -> tuple[tuple[str, str], ...]:
-        """Returns the extracted values in the target's key. Tables with the same values may have equal keys."""
+        """Returns the extracted values in the target's key. Rows of tables with the same values may have equal keys."""
         destination = self.routes.destination(name)
         return destination.extracted if destination.name in self.keyed else ()
 
@@ -175,7 +175,7 @@ class Rules:
     def passed(self, batch: ChangeBatch) -> ChangeBatch:
         """Returns changes that have passed the filters, as changes of the target's table."""
         if not (self.mappings or self.routes.rules or self.several):
-            return batch  # as below, in less time
+            return batch  # the code below would return the same, in more time
         table = batch.table
         target_table = self.target_table(table)
         if target_table is table and mapping_of(self.mappings, table.name) is None:
@@ -188,7 +188,7 @@ class Rules:
         return moved if target_table is table else replace(moved, upstream=table.name)
 
     def rows(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Returns copied rows of the source's table as rows of the target's."""
+        """Returns copied rows of the source's table as rows of the target's table."""
         if not self.routes.destination(table.name).extracted and mapping_of(self.mappings, table.name) is None:
             return rows
         images = (
@@ -216,7 +216,7 @@ class Rules:
         return {name: _repeated(value, count) for name, value in extracted}
 
     def _image(self, table: Table, image: pa.StructArray, more: dict[str, pa.Array]) -> pa.StructArray:
-        """Returns rows of the source's table as rows of the target's; a null row stays null."""
+        """Returns rows of the source's table as rows of the target's table; a null row stays null."""
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
             image = mapping.mapped(image, table)
@@ -231,7 +231,7 @@ class Rules:
 
 
 def _not_computed(table: Table, mapped: str) -> Table:
-    """Removes expressions that read a mapped column: its values on the target differ from those on the source."""
+    """Removes the expressions of computed columns that read a mapped column: the target would compute other values."""
     if not any(mentions(column.computed, mapped) for column in table.columns):
         return table
     columns = (replace(one, computed="") if mentions(one.computed, mapped) else one for one in table.columns)
@@ -255,7 +255,7 @@ def _demand_none(batch: ChangeBatch, refused: frozenset[Op]) -> None:
         "event-refused",
         f"an event filter of the task file refuses each {_EVENTS[Op(ops[first].as_py())]} of this table",
         where=Where(table=str(batch.table.name), position=str(Lsn.from_bytes(batch.rows.column("lsn")[first].as_py()))),
-        todo="Look at what the source wrote there; then change the filter's action, or leave the table out",
+        todo="See what the source wrote at this position; then change the filter's action, or leave the table out",
     )
 
 
@@ -276,7 +276,7 @@ def _extended(key: Key, extracted: tuple[tuple[str, str], ...]) -> Key:
 
 
 def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
-    """Extends the images' bitmaps by the appended columns, which every image has."""
+    """Extends the bitmaps of partial images by the appended columns, which every image has."""
     if not appended or partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (own + appended + 7) // 8

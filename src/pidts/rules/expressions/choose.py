@@ -137,7 +137,7 @@ def nullif(left: Expr, right: Expr) -> Expr:
 
 
 def extreme(name: str, *exprs: Expr) -> Expr:
-    """Returns `GREATEST(a, ...)` or `LEAST(a, ...)` of numbers, NULL if one is NULL."""
+    """Returns `GREATEST(a, ...)` or `LEAST(a, ...)` of numbers; NULL if one of them is NULL."""
     if any(expr.family not in NUMBERS for expr in exprs):
         raise NotSupportedError(f"{name} of anything but numbers")
     if any(expr.family is Family.UINT and expr.digits > 19 for expr in exprs):

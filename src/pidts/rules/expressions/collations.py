@@ -24,7 +24,7 @@ _IN_CODE_POINT_ORDER = frozenset({"utf8mb3", "utf8mb4", "ascii"})
 
 @dataclass(frozen=True, slots=True)
 class Collation:
-    """How texts are compared in a collation."""
+    """A collation of a server, which compares texts."""
 
     name: str
     pads: bool
@@ -92,7 +92,7 @@ def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
 
 
 def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
-    """Returns both sides, padded with spaces to equal lengths: `a` and a tab is less than `a`."""
+    """Returns both columns of keys, the shorter key of each pair padded with spaces: `a` and a tab is less than `a`."""
     sizes = pc.binary_length(left), pc.binary_length(right)
     longest = pc.max_element_wise(*sizes, skip_nulls=False)
     return tuple(

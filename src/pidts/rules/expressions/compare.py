@@ -77,7 +77,7 @@ def _with_null(sign: str, left: Expr, right: Expr) -> Expr:
     if sign != "<=>":
 
         def null(rows: Rows) -> Any:
-            other.run(rows)  # servers compute this side, too, and may fail at it
+            other.run(rows)  # servers also compute this operand, and may fail at it
             return pa.scalar(None, pa.bool_())
 
         return Expr(Family.NULL, null, nature="NULL")
@@ -177,7 +177,7 @@ def _text_and_number(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any
 
 
 def _number_in_quotes(number: Expr, text: str) -> Expr:
-    """Converts a number in quotes. It has at most 15 digits, so it compares the same with every type of number."""
+    """Converts a number in quotes. With at most 15 digits, it compares the same with every type of number."""
     value = clean_number(text)
     if value is None:
         raise NotSupportedError(f"{text!r} compared with {number.nature}: the text is not a number")
@@ -218,7 +218,7 @@ def shared_collation(*exprs: Expr) -> str:
 
 
 def _bytes(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Returns a function that compares bytes. Constants are bytes, except hexadecimal ones beside a number."""
+    """Returns a function that compares bytes. A hexadecimal constant beside an integer counts as an integer."""
     for one, other in ((left, right), (right, left)):
         if one.family is Family.BYTES and isinstance(one.constant, bytes) and other.family in INTEGERS:
             value = int.from_bytes(one.constant, "big")

@@ -70,7 +70,7 @@ def unquoted(value: Expr) -> Expr:
 
 
 def comparison(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Returns a function that compares JSON values with a constant of its type: no text equals a number."""
+    """Returns a function that compares JSON values with a constant: a text never equals a number."""
     value, other = (left, right) if left.family is Family.JSON else (right, left)
     order = _order_of(operation, other)
     sign = 1 if value is left else -1
@@ -113,7 +113,7 @@ _SMALLEST = 10.0**-15
 def _beside_number(text: str, constant: float | Decimal) -> int:
     """Returns -1, 0 or 1 if a JSON value is less than, equal to or greater than a number.
 
-    JSON's NULL is less than any number. A text, a boolean, an array or an object is greater.
+    JSON's NULL is less than any number. A text, a boolean, an array or an object is greater than any number.
     """
     if text == "null":
         return -1
@@ -132,7 +132,7 @@ def _beside_number(text: str, constant: float | Decimal) -> int:
 def _steps(path: str) -> tuple[Step, ...]:
     """Returns the steps of a path in a JSON document, such as `$.a."b c"[3]`.
 
-    Wildcards, ranges and `last` are refused: they give several values, or some servers lack them.
+    Wildcards, ranges and `last` are refused: they return several values, or some servers lack them.
     """
     found: list[Step] = []
     at = 1
@@ -158,7 +158,7 @@ def _name(path: str, in_quotes: str) -> str:
 
 
 def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:
-    """Returns the text of the value at a path; None if there is none."""
+    """Returns the text of the value at a path; None if the document has no such value."""
     if text is None:
         return None
     value = _parsed(text)

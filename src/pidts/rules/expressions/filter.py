@@ -1,9 +1,9 @@
 """Drops the changes of a table that match an expression filter.
 
-If a rule's expression is TRUE for a row, the rule drops the change; FALSE and NULL keep it. Any rule may drop a change.
-A rule for updates may have two expressions: one for the old row, and one for the new row. Then both must be TRUE. If
-the table lacks a column of an expression, the expression is FALSE, as in DM: a rule may be older or newer than a
-column.
+If a rule's expression is TRUE for a row, the rule drops the change. If it is FALSE or NULL, the rule does not. One rule
+is enough to drop a change. A rule for updates may have two expressions: one for the old row, and one for the new row.
+Then both expressions must be TRUE. If the table lacks a column of an expression, the expression is FALSE, as in DM: a
+rule may be older or newer than a column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pidts.rules.expressions.values import NOW, Expr, Rows, is_true, truth
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SIZE = ""
-"""The name of an additional column. It shows the number of rows to an expression without columns."""
+"""The name of an additional column, which gives an expression without columns the number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class ExpressionFilter:
     ) -> pa.BooleanArray | None:
         """Returns TRUE for each change that is not replicated; None if no rule concerns the table.
 
-        Changes of the kinds in `besides` are not examined: they are dropped for another reason. `times` has the times
-        of the changes in the source's log, for expressions that use them.
+        Changes of the kinds in `besides` are not checked: another filter drops them. `times` has the times of the
+        changes in the source's log, for expressions that use them.
         """
         rules = [
             rule for rule in self.rules if rule.concerns(batch.table.name) and _op_and_texts(rule)[0] not in besides
@@ -150,9 +150,9 @@ def columns_of_images(
 ) -> Rows:
     """Returns the columns of the images `before` or `after` by name.
 
-    Only the changes in `of` count (None: all changes), and each of them must have such an image. `times` has the times
-    of all changes, for expressions that use them. With MINIMAL and NOBLOB, an update's new row lacks unchanged columns:
-    their values are in the old row, or not known.
+    The result has only the changes in `of` (None: all changes). Each of these changes must have such an image. `times`
+    has the times of all changes, for expressions that use them. With binlog_row_image MINIMAL or NOBLOB, an update's
+    new row lacks unchanged columns: their values are in the old row, or not in the log.
     """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
@@ -167,10 +167,10 @@ def columns_of_images(
 
 
 def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
-    """Returns whether a rule's only expression is TRUE for the images of one side, which must have all its columns.
+    """Returns, for each change, whether the rule's only expression is TRUE for its `side` image (before or after).
 
-    For a change without such an image, the result has no meaning. If the table lacks a column of the expression, the
-    expression is refused.
+    The images must have all columns of the expression. For a change without such an image, the result has no meaning.
+    If the table lacks a column of the expression, an error is raised.
     """
     (text,) = rule.texts
     condition = _condition(rule, text, batch.table, time_zone)
@@ -216,13 +216,13 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
             "partial-row-image",
             f"an expression filter asks for the column {column.name}, whose value is not in the log for this change",
             where=Where(table=str(batch.table.name), position=str(Lsn.from_bytes(lsn))),
-            todo="SET GLOBAL binlog_row_image=FULL on the source; to get past this change, remove the filter",
+            todo="Run SET GLOBAL binlog_row_image = FULL on the source; to get past this change, remove the filter",
         )
     return values
 
 
 def _held(presence: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
-    """Returns which images have the column, by the bitmaps of changes with partial images."""
+    """Returns which images have the column. `presence` has the bitmaps of partial images, NULL for complete images."""
     width = (len(table.columns) + 7) // 8
     place = table.columns.index(column)
     first = place // 8

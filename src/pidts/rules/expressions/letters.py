@@ -1,4 +1,4 @@
-"""LOWER and UPPER by the servers' own tables of letters, which are older than Unicode's and depend on the collation."""
+"""LOWER and UPPER by the servers' own tables of letters, which depend on the collation and are older than Unicode's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def in_case(name: str, expr: Expr) -> Expr:
 
 @lru_cache
 def _letters(case: str, rule: str) -> Numbers:
-    """Returns, for each code point, the letter that the server makes of it; negative if it is not known."""
+    """Returns, for each code point, the server's lower or upper case letter; negative if the server loses the text."""
     data = zlib.decompress((files("pidts.rules.expressions.weights") / "letters.weights").read_bytes())
     rule_letters = json.loads(data)[rule][case]
     letters = np.arange(POINTS)

@@ -38,7 +38,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionToken:
-    """A token. A name or a text is without quotes and escapes; every other token is as written."""
+    """A token. A name or a text has no quotes and escapes any more; every other token is as written."""
 
     lexeme: Lexeme
     text: str
@@ -54,7 +54,7 @@ def words(text: str) -> Iterator[ExpressionToken]:
     """Yields all tokens as the servers read them under their default SQL mode, then one END token.
 
     A double quote opens a text, a backslash escapes, and `||` means OR. An operator of several characters is one token
-    here, unlike in statements. An executable comment (`/*! … */`) is not understood.
+    here, unlike in statements. An executable comment (`/*! … */`) is refused.
     """
     at, name_end = 0, -1
     while at < len(text):
@@ -77,7 +77,7 @@ def _word(text: str, at: int, *, in_name: bool) -> tuple[ExpressionToken, int]:
         value, end = quoted(text, at, escapes=True)
         return ExpressionToken(Lexeme.TEXT, value, at), end
     patterns = [(Lexeme.WORD, _WORD), (Lexeme.SIGN, _SIGN)]
-    if not in_name:  # after a name or its dot no number begins: in `t.2e5`, 2e5 is a name
+    if not in_name:  # no number begins after a name or a name's dot: in `t.2e5`, 2e5 is a name
         patterns = [(Lexeme.BYTES, _BYTES), (Lexeme.NUMBER, _NUMBER), *patterns]
     for lexeme, pattern in patterns:
         if found := pattern.match(text, at):
@@ -334,7 +334,7 @@ class _Reader:
 
 
 def _is_of_clock(node: Node) -> bool:
-    """Whether a node is the time of a change, the date of this time, or one of the two plus or minus an interval."""
+    """Whether a node is the time of a change or its date, with or without an interval that is added or subtracted."""
     return isinstance(node, FunctionCall) and (
         node.name in CLOCK or (node.name in {"DATE", *_SHIFTS} and _is_of_clock(node.args[0]))
     )

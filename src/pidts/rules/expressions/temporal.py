@@ -63,7 +63,7 @@ def time(text: str) -> int:
 
 
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
-    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone, in which a text without offset is."""
+    """Returns the value of `TIMESTAMP '2024-02-29 12:00:00+08:00'` (or without offset) in the task's time zone."""
     found = _WITH_OFFSET.match(text)
     if found is None:
         return moment(text)
@@ -99,7 +99,7 @@ def all_real(values: Any) -> bool:
 
 
 def real_only(run: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
-    """Returns a function that raises for a zero or partial date: how a server treats it depends on its SQL mode."""
+    """Returns a function that raises for a zero or partial date, whose value depends on the server's SQL mode."""
 
     def checked(rows: Rows) -> Any:
         values = run(rows)
@@ -198,12 +198,13 @@ _SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DA
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
 _MOST_DAYS = 100 * 365
-"""The longest interval, in days. No shorter interval leads to an invalid date in the years in which a log is written.
+"""The longest interval, in days. Up to this length, an interval never leads from the time of a change to an invalid
+date.
 """
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
-    """Returns `NOW() ± INTERVAL 3 MONTH`. Without this day in the month, the result is its last day."""
+    """Returns `NOW() ± INTERVAL 3 MONTH`. If the resulting month lacks this day, the result is its last day."""
     units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
     given, name = amount.constant, unit.constant
     if isinstance(given, str) and _WHOLE.match(given):

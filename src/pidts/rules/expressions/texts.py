@@ -120,7 +120,7 @@ def substring_of(expr: Expr, start: Expr, count: Expr | None = None) -> Expr:
     def from_the_end(rows: Rows) -> Any:
         values = expr.run(rows)
         end = pc.utf8_slice_codeunits(values, first)
-        # If the part begins before the text, the result is empty.
+        # If `start` lies before the first character, the result is empty.
         end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)
         return end if size is None else pc.utf8_slice_codeunits(end, 0, size)
 
@@ -150,7 +150,7 @@ def _whole_constant(name: str, expr: Expr) -> int:
 
 
 def concat(*exprs: Expr) -> Expr:
-    """Returns `CONCAT(a, ...)` of texts, NULL if one is NULL."""
+    """Returns `CONCAT(a, ...)` of texts; NULL if one of them is NULL."""
     if any(expr.family is Family.NULL for expr in exprs):
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
     for expr in exprs:

@@ -1,4 +1,4 @@
-"""Adds the types of a table's columns to an expression; refuses it if its value would not be exact with these types."""
+"""Adds the column types to an expression; refuses the expression if its value would not be exact with these types."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 
 
 def _sign(expr: Expr) -> Family | None:
-    """Returns the family of an integer, INT or UINT; None: a constant that fits both families, or no integer."""
+    """Returns INT or UINT for an integer; None for a constant that fits both families, and for any other value."""
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None
     return expr.family if expr.family in (Family.INT, Family.UINT) else None

@@ -1,4 +1,4 @@
-"""An expression whose columns have known types: the family of its values, and a function that computes many values.
+"""An expression whose columns have known types: the family of its values, and a function that computes the values.
 
 Each family has one form in Arrow:
 
@@ -65,7 +65,7 @@ class Expr:
     family: Family
     run: Callable[[Rows], Any]
     digits: int = 0
-    """Of an exact number: how many digits it may have before the decimal point."""
+    """For an exact number: the most digits that it may have before the decimal point."""
     scale: int = 0
     charset: str | None = None
     collation: str | None = None
@@ -79,7 +79,7 @@ class Expr:
     column: Column | None = None
     """The column, if the expression is only a column."""
     nature: str = ""
-    """What the expression is, for error messages."""
+    """A description of the expression for error messages."""
     local: Callable[[pa.Array], pa.Array] = _utc
     """Converts points in time to the time zone in which the constant is read: for a TIMESTAMP literal with an offset.
     """
@@ -152,7 +152,7 @@ def truth(expr: Expr) -> Callable[[Rows], Any]:
         return lambda rows: pc.not_equal(
             value := run(rows), pa.scalar(0 if family is not Family.DECIMAL else Decimal(0), value.type)
         )
-    if family is Family.TEXT:  # one server treats the text 0.5 as TRUE, another as FALSE
+    if family is Family.TEXT:  # some servers treat the text 0.5 as TRUE, others as FALSE
         raise NotSupportedError(f"{expr.nature} as a condition of its own: compare it with something")
     raise NotSupportedError(f"{expr.nature} as a condition of its own")
 
@@ -165,13 +165,13 @@ def as_integer(expr: Expr) -> Expr:
 
 
 def common_decimal(*exprs: Expr) -> pa.DataType:
-    """Returns a decimal type for all these exact numbers, with room for all values of an integer type."""
+    """Returns a decimal type for all these exact numbers. It can store all values of their integer types."""
     digits = max(20 if expr.family in INTEGERS else expr.digits for expr in exprs)
     return decimal_type(digits, max(expr.scale for expr in exprs))
 
 
 def as_decimal(expr: Expr, kind: pa.DataType) -> Callable[[Rows], Any]:
-    """Returns a function that computes an exact number as the type `kind`, which has room for all its digits."""
+    """Returns a function that computes an exact number in the type `kind`, which can store all its digits."""
     run = as_integer(expr).run
     return lambda rows: run(rows).cast(kind)
 
@@ -197,7 +197,7 @@ _LARGEST = 1.7976931348623157e308
 
 
 def text_to_double(values: Any) -> Any:
-    """Returns the number at the beginning of a text; 0 if there is none."""
+    """Returns the number at the beginning of a text; 0 if the text begins with no number."""
     if isinstance(values, pa.Scalar):
         return text_to_double(pa.array([values.as_py()], pa.string()))[0]
     found = pc.struct_field(pc.extract_regex(values, _NUMBER_IN_FRONT), [0])

@@ -7,8 +7,8 @@ weights of all code points, two bytes each. Some values of the first bytes are s
 - `ITSELF`: the character's only weight is the code point.
 - The numbers in `IMPLICIT`: the character's two weights are computed from the code point (as for Chinese characters).
 
-After the weights, a file may have contractions: sequences of characters whose weights are not those of their parts.
-`tests/rules/expressions/weigh.py` writes the files.
+After the weights, a file may have contractions: sequences of characters whose weights are not the weights of the single
+characters. `tests/rules/expressions/weigh.py` writes the files.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
 """For each kind of character with implicit weights: a number, and the byte that stands for this kind in the file.
 
 The first weight is this number plus the upper bits of the code point (all but the lowest 15). Ideographs have the
-lowest weights, ideographs in extensions higher ones, unassigned characters the highest.
+lowest weights, ideographs in extensions higher weights, unassigned characters the highest.
 """
 
 _EXPLICIT = 250
-"""Up to this, a byte is a number of weights. Larger bytes have a special meaning."""
+"""Up to this value, a byte is a number of weights. Larger bytes have a special meaning."""
 
 _FILES = {
     "general_ci": "general_ci",
@@ -130,7 +130,7 @@ class Weights:
     def _with_contractions(
         self, keys: pa.BinaryArray, values: pa.StringArray, points: Numbers, sizes: Numbers
     ) -> pa.BinaryArray:
-        """Computes the keys of texts with possible contractions one by one. Only few texts are such."""
+        """Computes the keys of texts with possible contractions one by one: such texts are rare."""
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._can_continue[points]]
         rows = np.unique(rows)
         if not len(rows):
