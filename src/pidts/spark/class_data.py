@@ -19,7 +19,9 @@ from pyspark import SparkContext
 from pidts.owned_folder import owned_folder
 
 _SECONDS = 600
-"""The longest time that the JVM may take: minutes on a busy machine. Then it is killed, without an archive."""
+"""The longest wait for the JVM, which takes minutes on a busy machine. After this time, the JVM is killed, and no
+archive is made.
+"""
 
 
 def archive() -> Path:

@@ -26,7 +26,7 @@ Work: TypeAlias = Callable[[Sequence[KeySpan]], Sequence[SpanResult]]
 """A function that compares spans, and returns one result for each span. Spark sends it to other machines."""
 _LOOK_SECONDS = 0.1
 _TASKS_OF_SLOT = 2
-"""The number of tasks that one slot carries out in a job, so that slots end at about the same time."""
+"""The number of tasks in a job for each slot of Spark. With several tasks, all slots end at about the same time."""
 
 
 def demand_workers(spark: SparkSession, work: Work, seconds: float, look: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ def _job(spark: SparkSession, tag: str, work: Work, tasks: Sequence[Sequence[Key
 
 
 def _carrying(work: Work, tasks: Sequence[Sequence[KeySpan]]) -> Callable[[int], Sequence[SpanResult] | str]:
-    """Returns the code of a task. It returns PiDTS's errors as text: Spark would repeat a task that raises."""
+    """Returns the code of a task. The code returns PiDTS's errors as text, since Spark repeats a task that raises."""
 
     def task(number: int) -> Sequence[SpanResult] | str:
         keep_what_is_loaded()

@@ -1,4 +1,4 @@
-"""Carries out a batch's requests of the full copy: in threads of the driver, or in one Spark job.
+"""Carries out the copy requests of a batch: in threads of the driver, or in one Spark job.
 
 The driver's threads do most of their work without the interpreter's lock, and begin at once. So on one machine they
 copy as fast as Spark tasks, with a third of the memory. Spark copies only if more cores can help (on a cluster, or if
@@ -7,7 +7,7 @@ Either the driver alone or Spark alone carries out a request, so its crash point
 
 The job runs after the batch's log is committed on the target, so no change is lost if the job fails. The planner gets
 the results only when the whole job is done. So an interrupted job leaves chunks on the target that the planner does not
-know. When the same rows are read again, these chunks are found there, see `pidts.batch.copy.load_task`.
+know. When the same rows are read again, `pidts.batch.copy.load_task` finds these chunks on the target.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _DRIVER_THREADS = 8
 which a thread holds for two fifths of its CPU time. Most of the time, a thread waits for a server.
 """
 _MANY = 80
-"""Spark starts if there are more rows to copy than `direct-rows` times this number. The driver copies this many rows in
-about twice the time of Spark's start.
+"""Spark starts if there are more rows to copy than `direct-rows` times this number. In about twice the time of Spark's
+start, the driver copies that many rows itself.
 """
 _WHILE_SPARK_STARTS = 200_000
 """While Spark starts, the driver reads at most this many rows at once. Spark takes over only after the driver has read
@@ -65,11 +65,11 @@ rows to a later copy, since batches wait meanwhile. Even a copy without a rate l
 
 
 class _StoppedError(Exception):
-    """Raised if the run was asked to end before its job began."""
+    """Raised if the run was asked to end before the Spark job began."""
 
 
 class CopyRunner:
-    """Carries out the requests of one run, batch by batch, in one thread. Others may call `cancel`, finally `close`."""
+    """Carries out a run's copy requests, batch by batch, in one thread. Other threads may call `cancel`."""
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000, *, is_cluster: bool = False) -> None:
         """`stop` says whether the run has to end.
@@ -85,7 +85,7 @@ class CopyRunner:
         self._statistics = Statistics()
         self._awaits_spark = False
         self._threads: CopyThreads | None = None
-        """The driver's last threads, which may have ended."""
+        """The driver's threads for its last requests, which may have ended."""
         self.jobs = 0
         """The number of jobs that Spark has carried out."""
 
@@ -96,7 +96,7 @@ class CopyRunner:
 
     @property
     def loaded(self) -> Mapping[ChunkRequest, int]:
-        """Returns how many rows the driver has read for each request of its last job. Spark's jobs do not say this."""
+        """Returns the number of rows read for each of the driver's last requests. Spark's jobs do not report this."""
         threads = self._threads
         return threads.loaded if threads is not None else {}
 
@@ -174,7 +174,7 @@ class CopyRunner:
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
 
     def _needs_spark(self, context: JobContext, plan: BatchPlan) -> bool:
-        """Whether more cores can help, and there are so many rows that Spark is worth its start."""
+        """Whether more cores can help, and the number of rows is worth the start of Spark."""
         helps = self._is_cluster or context.copy_threads > _DRIVER_THREADS
         return helps and copies_much(plan.end.copy.values(), self._rows_here, self._direct_rows * _MANY)
 
@@ -239,7 +239,7 @@ class CopyRunner:
 
 
 def prepare(target: Target, spark: SparkSession) -> None:
-    """Starts Spark's processes, and makes them load the modules that they will need. The driver continues meanwhile."""
+    """Starts Spark's processes, and makes them load their modules. `SparkOnDemand` calls this in a separate thread."""
     slots = spark.sparkContext.defaultParallelism
     with suppress(Exception):  # the code that needs the processes will get the same error, and report it
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()

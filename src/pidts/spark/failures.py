@@ -54,7 +54,7 @@ def from_text(text: str) -> PidtsError:
 
 
 def gravest(errors: Iterable[Failure]) -> Failure:
-    """Returns the first error that needs an operator; if all errors may end by themselves, the first one."""
+    """Returns the first error that needs an operator; if all errors may end by themselves, the first error."""
     return min(errors, key=lambda error: isinstance(error, Transient))
 
 

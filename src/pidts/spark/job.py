@@ -2,11 +2,11 @@
 
 - An *ordinary* batch: its slices are decoded in parallel; the changes are shuffled as blobs to workers and applied.
 - A *long* batch, which would not fit into memory: each worker's Spark task decodes the log for itself and applies it
-  part by part. Nothing is shuffled, so the batch takes no space in the JVM and on its disk.
+  part by part. Nothing is shuffled, so the batch takes no space in the JVM and on the disk.
 
-If a worker fails to apply changes, it has already retried for as long as that makes sense. So it returns the error as
-its result. If it raised the error, Spark would run the whole Spark task again. So Spark repeats a Spark task only if
-its process has died.
+If a worker fails to apply changes, it has already retried for as long as that makes sense. So its Spark task returns
+the error as a result: Spark would run a task that raises again. So Spark repeats a task only if the task's process has
+died.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def run_job(
     slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int
 ) -> tuple[Counts, CommitTime]:
     """Runs the batch with the pointers in `slices` until all workers have committed; returns counts and commit time."""
-    # Waiting copied rows are reduced together with all changes of the batch. The planner keeps such a batch small.
+    # Copied rows that wait for this batch are reduced together with all of its changes. The planner keeps such a batch
+    # small.
     if not waiting and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
         numbers = slices.sparkSession.range(0, context.workers, 1, context.workers)
         results = numbers.mapInArrow(_long(context, commit, plan), _RESULTS)
@@ -93,7 +94,7 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
 
 
 def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
-    """Returns the work of a job with one Spark task for each worker."""
+    """Returns the function of a Spark task that decodes and applies a long batch for one worker."""
     work = long_work(context, commit, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

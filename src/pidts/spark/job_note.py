@@ -1,4 +1,4 @@
-"""The note about the batch that Spark's next call carries out, and the data from which the batch's pointers are made.
+"""The note about a batch that becomes a Spark job, and the data from which the batch's pointers are made.
 
 This module does not import Spark, since a task without a job never loads Spark.
 """
@@ -58,7 +58,7 @@ class JobNote:
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> JobNote | None:
-        """Returns the note in an offset; None if the driver had left none."""
+        """Returns the note in an offset; None if the offset has no note."""
         if "before" not in offset:
             return None
         return cls(PlanState.from_json(offset["before"]), PlanState.from_json(offset["after"]), offset["planned"])

@@ -36,7 +36,7 @@ class Execution(Enum):
 def execution_of(
     plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int = 1, buffers_rows: bool = False
 ) -> Execution:
-    """Returns how a batch with this many waiting copied rows is carried out.
+    """Returns how a batch is carried out. `waiting` is the number of copied rows that wait for the batch.
 
     A row event may have thousands of rows, so bytes count as well. `buffers_rows`: the target keeps a transaction's
     rows in memory, so parts would save no memory. A batch with `waiting` rows is never carried out in parts, since
@@ -55,7 +55,7 @@ def execution_of(
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:
     """Whether the rows copied in this run (`done`) and all rows left to copy are together too many for the driver.
 
-    If a server's estimate for a table is too low, `done` grows beyond it, so Spark starts later.
+    If a server's estimate of a table's rows is too low, `done` still grows, so Spark starts later.
     """
     left = sum(max(0, state.estimate - state.rows) for state in states if not state.done and state.phase is Phase.ROWS)
     return done + left > direct_rows

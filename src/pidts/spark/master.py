@@ -16,5 +16,5 @@ def is_local(master: str) -> bool:
 
 
 def makes_own_secret(master: str) -> bool:
-    """Whether Spark makes the secret with which its connections are authenticated; a cluster needs the cluster's."""
+    """Whether Spark itself makes the secret that authenticates its connections. A cluster has a secret of its own."""
     return is_local(master) and not master.startswith("local-cluster")

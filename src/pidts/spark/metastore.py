@@ -25,7 +25,7 @@ from pidts.spark.session import end_jvm, not_started, start_gateway
 _END_SECONDS = 10.0
 _LOST = ("TTransportException", "TProtocolException")
 _STATE = "pidts.state"
-"""A switch succeeds only if the table still has the expected value of this property.
+"""`Metastore.switch` succeeds only if the table still has the expected value of this property.
 
 If the table has another value, Hive 2.3.10, 3.1.4, 4 and later refuse the switch.
 """
@@ -66,7 +66,7 @@ class Metastore:
         self._api = jvm.org.apache.hadoop.hive.metastore.api
 
     def table(self, database: str, name: str) -> MetastoreTable | None:
-        """Returns a table; None if there is none."""
+        """Returns a table; None if it does not exist."""
         with _mapped(f"{database}.{name}"):
             if not self._client.tableExists(database, name):
                 return None
@@ -100,8 +100,7 @@ class Metastore:
         """Adds a partition with its folder to a table, if the table has no partition of this value.
 
         If the partition exists and lacks the table's new columns, a second call sets them in this partition. This call
-        is made only for such a partition: the metastore would not refuse the call if it arrived late from a killed
-        process.
+        is made only for such a partition: if it arrived late, from a killed process, the metastore would not refuse it.
         """
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
@@ -135,7 +134,7 @@ class Metastore:
                 self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - deleteData
 
     def drop(self, table: MetastoreTable) -> None:
-        """Removes a table, if its state is still that of `table`. Its files stay.
+        """Removes a table, if its property `pidts.state` still has the value in `table`. Its files stay.
 
         The table first gets a name that only this removal uses. So if a call arrives late, it removes the table of this
         name, and not a new table under the old name.
@@ -191,7 +190,7 @@ class Metastore:
 
     def _how(self, properties: Mapping[str, str]) -> Any:
         made = self._api.EnvironmentContext()
-        # Otherwise the metastore would read all files for statistics that nobody asks for.
+        # Without this setting, the metastore would read all files to compute statistics that nobody needs.
         made.setProperties(self._map({"DO_NOT_UPDATE_STATS": "true", **properties}))
         return made
 

@@ -57,7 +57,7 @@ class SparkOnDemand:
 
         `slices` is the file with the options of the slices; `on_call` receives each call with the query's directory.
 
-        `prepare` starts the processes for the session's first job, in parallel.
+        `prepare` starts Spark's processes for the first job. A separate thread calls it.
         """
         self._get, self._give_back, self._name = get, give_back, name
         self._scratch, self._slices, self._on_call, self._prepare = scratch, slices, on_call, prepare
@@ -173,7 +173,7 @@ class SparkOnDemand:
                     return
             try:
                 step()
-            except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
+            except Exception as error:  # noqa: BLE001 - `failure` returns the error
                 self._failure = error
 
     def _next(self) -> Callable[[], None] | None:

@@ -25,7 +25,7 @@ _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A part of the log, directly after a state, that has nothing for the task. No plan has to read it again."""
+    """A part of the log, directly after a state, without changes for the task. No plan has to read it again."""
 
     state: PlanState
     to: Lsn
@@ -53,7 +53,9 @@ class Planner:
         self._stamp: tuple[tuple[int, int], int] = (_NEVER, _NEVER), _NEVER
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
-        """What the last plan has read: a place, the first entries after it, and the relay's `last_cut` at that time."""
+        """The place after which the last plan has read, the first entries there, and the relay's `last_cut` at that
+        time.
+        """
         self._idle: _Idle | None = None
         """The log that the last plans have read, if none of them found anything to do."""
 
@@ -86,8 +88,8 @@ class Planner:
     def _has_news(self) -> bool:
         """Whether the relay has received anything since the last call.
 
-        The call also makes the reader find a new segment of the relay, even one without entries. Before, `stamp` does
-        not show that the segment grows.
+        The call also makes the reader find a new segment of the relay, even an empty one. Before the reader has found
+        it, `stamp` does not show that the segment grows.
         """
         before, self._received = self._received, self._relay.received
         return self._received != before
@@ -176,12 +178,12 @@ class _ReadEntries:
         self.to: Lsn | None = None
         """The end of the last entry that was read."""
         self.count = self.size = 0
-        """The number of their transactions, and of their bytes."""
+        """The number of transactions in the entries that were read, and the number of their bytes."""
         self.cut: Signature = None
-        """The last time before this reading at which the relay was cut back."""
+        """The relay's `last_cut` before this reading."""
 
     def over(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
-        """Yields the entries, and notes each before it is used."""
+        """Yields the entries, and notes each entry before it is used."""
         for entry in entries:
             if len(self.first) < _FEW:
                 self.first.append(entry)

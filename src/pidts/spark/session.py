@@ -85,7 +85,8 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     if makes_own_secret(master):
-        # Otherwise each user of this machine could connect to the JVM's ports, and send it objects to deserialize.
+        # Without this setting, each user of this machine could connect to the JVM's ports, and send it objects to
+        # deserialize.
         fixed["spark.authenticate"] = "true"
     conf = SparkConf(loadDefaults=False).setAll(list({**fixed, **settings}.items()))
     # If a JVM is killed while it sends to an accumulator server, the base class of that server would print a traceback.
@@ -101,7 +102,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
 
 
 def not_started(error: Exception) -> PidtsError:
-    """Returns the error if no JVM has started. It is permanent without Java, since a retry is useless."""
+    """Returns the error for a JVM that has not started. Without Java, the error is permanent: a retry is useless."""
     if not isinstance(error, PySparkRuntimeError):
         return Transient("spark-died", "Spark's JVM disappeared while it was starting")
     if _java_runs():
@@ -112,7 +113,7 @@ def not_started(error: Exception) -> PidtsError:
 def demand_java() -> None:
     """Raises if no Java is installed that can run Spark's classes."""
     if not _java_runs():
-        raise _no_java("there is no Java, or one that is too old")
+        raise _no_java("no Java is installed, or its version is too old")
 
 
 def _no_java(why: str) -> PidtsError:
@@ -269,7 +270,7 @@ def stop_session(session: Session) -> None:
     """Stops the session. A JVM that does not answer is killed, since calls into it have no time limit."""
 
     def stop() -> None:
-        with suppress(Exception):  # a JVM that was killed cannot be asked
+        with suppress(Exception):  # a JVM that was killed raises an error
             session.stop()
 
     stopping = threading.Thread(target=stop, name="stop-session", daemon=True)
@@ -280,7 +281,7 @@ def stop_session(session: Session) -> None:
 
 
 def forget_session() -> None:
-    """Kills the JVM and removes all references to it, so that the next session starts a new one."""
+    """Kills the JVM and removes all references to it, so that the next session starts a new JVM."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     if gateway is not None:
         with suppress(Exception):  # an error here must not keep the references below

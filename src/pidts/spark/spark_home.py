@@ -1,4 +1,4 @@
-"""Finds pyspark: the installed package, or the one in the Spark installation that SPARK_HOME names.
+"""Finds pyspark: the installed package, or the package in the Spark installation that SPARK_HOME names.
 
 A machine that already has Spark needs no second installation. So `pip install pidts` installs no Spark; `pip install
 'pidts[spark]'` does.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pidts.model import PidtsError
 
-_TODO = "Set SPARK_HOME to the folder of a Spark 4 installation, or: pip install 'pidts[spark]'"
+_TODO = "Set SPARK_HOME to the folder of a Spark 4 installation, or run: pip install 'pidts[spark]'"
 
 
 def find_pyspark() -> None:

@@ -1,4 +1,4 @@
-"""Runs the batches of one task: it plans one batch after the other, and carries out each batch.
+"""Plans and carries out the batches of one source, one after the other.
 
 The driver itself decodes and applies a small batch. It also applies a large transaction, part by part
 (`pidts.batch.long_batch`). Other large batches are Spark jobs (`pidts.spark.job_size`), whose Spark tasks share the
@@ -11,7 +11,8 @@ the same lock for each batch, so only one batch is under way at a time. Spark st
 ends when it has had no work for a while, see `pidts.spark.on_demand`.
 
 A batch's requests of the full copy are carried out last, when the batch's log is committed on the target, see
-`pidts.spark.copy_job`. If the run has to end, it interrupts these requests. This loses nothing.
+`pidts.spark.copy_job`. If the run has to end, it interrupts these requests. No row is lost: the planner of the next run
+makes them again.
 
 A schema change is not part of a batch. When the batch before it is on the target, the schema change runs in its own
 thread, and at first all batches wait for it. So with one worker, a reader of the target always sees a state that the
@@ -101,8 +102,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _UNKNOWN_TABLE = (
-    "Leave the table out (block-allow-list). A task with task-mode: incremental copies no rows, so it cannot take the "
-    "table in; another task with task-mode: all can copy and follow it"
+    "Leave the table out (block-allow-list). A task with task-mode: incremental copies no rows, so it cannot add the "
+    "table. Another task with task-mode: all can copy the table and replicate its changes"
 )
 _GRACE_SECONDS = 3.0
 """The longest time, in seconds, for which all batches wait for a schema change."""
@@ -141,7 +142,7 @@ class _Halts:
     tables: frozenset[TableName]
     """The tables that the halts name."""
     is_about_all: bool
-    """Whether a halt names no tables: it concerns all of them."""
+    """Whether a halt names no tables, and so concerns all tables."""
 
     @classmethod
     def of(cls, refused: Sequence[Halt], by_lsn: Mapping[Lsn, Halt]) -> _Halts:
@@ -203,7 +204,7 @@ class TaskStream:
         shards: ShardGroups | None = None,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`leaves` returns whether the process is about to end. If it is, `close` may leave something running."""
+        """`leaves` returns whether the process is about to end. If so, `close` may return while a batch runs."""
         halts = halts or HaltRules()
         self._classifier, self._limits = classifier, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = spark.direct_rows, goal, spark.scratch, on_batch
@@ -256,7 +257,7 @@ class TaskStream:
 
     @property
     def halts(self) -> tuple[Halt, ...]:
-        """Returns the halts that wait for an operator; the tables without a halt go on."""
+        """Returns the halts that wait for an operator. All tables without a halt continue."""
         return self._halts_at_present.halts
 
     @property
@@ -287,7 +288,7 @@ class TaskStream:
 
     @property
     def waiting(self) -> Mapping[TableName, Lsn]:
-        """Returns the waiting tables, each with its place: halted tables, and all other tables at an earlier place."""
+        """Returns the place in the log of each halted table, and of each other table that waits at an earlier place."""
         state = self._state
         return {**dict.fromkeys(self.halted_tables, state.lsn), **state.exceptions}
 
@@ -319,7 +320,7 @@ class TaskStream:
 
     @property
     def commit_times(self) -> list[CommitTime]:
-        """Returns the cost of all commits of this run for each worker; Spark's tasks count evenly for all workers."""
+        """Returns, for each worker, the time of all commits of this run. The time of Spark jobs is divided evenly."""
         return [committer.times.reading() for committer in self._committers]
 
     @property
@@ -345,7 +346,7 @@ class TaskStream:
             try:
                 with bound_contextvars(source=self._context.source.source_id):
                     self._go_on()
-            except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
+            except Exception as error:  # noqa: BLE001 - `failure` returns the error
                 self._failure = error
             finally:
                 self._busy.release()
@@ -359,7 +360,7 @@ class TaskStream:
             while not self._is_done.wait(_LOOK_SECONDS) and not self._closing and self._failure is None:
                 if (failure := self._spark.failure()) is not None:
                     self._failure = failure
-        except Exception as error:  # noqa: BLE001 - a JVM that was killed cannot be asked
+        except Exception as error:  # noqa: BLE001 - a JVM that was killed raises an error
             self._failure = self._failure or error
         self._spark.used()
 
@@ -479,7 +480,7 @@ class TaskStream:
         return _RESTING_LOOK_SECONDS if at_rest else _LOOK_SECONDS
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
-        """Carries out the batch up to this state. If the batch needs `slices`, it does nothing and returns False."""
+        """Carries out the batch up to this state. Returns False if the batch must be a job and `slices` is None."""
         clock = _Clock(planned)
         self._take_structures()
         plan, self._job = self._job, None
@@ -574,7 +575,7 @@ class TaskStream:
         return counts
 
     def _decoded(self, context: JobContext, plan: BatchPlan, *, may_be_large: bool) -> list[list[Blob]]:
-        """Returns each worker's blobs. `LargeSliceError`: too large for memory, unless `may_be_large` is true."""
+        """Returns each worker's blobs. Unless `may_be_large`, raises `LargeSliceError` if they need too much memory."""
         blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
         is_measured, size = not may_be_large and plan.log_bytes >= _LITTLE_LOG, 0
         self._reader.cuts_slices = may_be_large
@@ -634,7 +635,7 @@ def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
     def do(place: int) -> None:
         try:
             found[place] = work[place]()
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+        except BaseException as error:  # noqa: BLE001 - the calling thread raises it
             found[place] = error
 
     # Log lines of these threads name the source, as log lines of this thread do.

@@ -35,7 +35,7 @@ def dealt(rows: DataFrame, count: int, column: str) -> DataFrame:
 
 
 def dealt_by_hash(rows: DataFrame, count: int, column: str) -> DataFrame:
-    """Does the same as `dealt` if Spark partitions only by hash: each number is replaced by one with a suitable hash.
+    """Does the same as `dealt` if Spark partitions only by hash: replaces each number by a number with a suitable hash.
 
     With the hashes of the numbers themselves, 0 and 1 would share one of two partitions.
     """

@@ -2,7 +2,7 @@
 
 Spark makes each worker run a full garbage collection after every task. The collection would visit a million objects of
 the loaded libraries, which are never freed. This would take a fifth of the time of a full copy, because its Spark tasks
-are short. So these objects are excluded.
+are short. So these objects are excluded from the collection.
 
 So that a worker needs little memory, the C library returns large arrays to the system as soon as they are freed, see
 `pidts.spark.session`. But in a copy, each chunk would request these pages again, and the system clears each page first.

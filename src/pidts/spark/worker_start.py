@@ -7,8 +7,8 @@ interpreter that Spark has requested, and keeps the connection.
 
 Workers of jobs are forks of one process, Spark's daemon, and normally load their modules themselves. In a session that
 PiDTS has started, the daemon loads them before it forks: all workers share that memory, and only one process spends the
-time. Spark has four more processes, which only plan. They do not load these modules, since this would take seconds in
-each process.
+time. Spark has four more Python processes, which only plan queries. They do not load these modules, since this would
+take seconds in each process.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(read) < size:
         piece = connection.recv(size - len(read))
         if not piece:
-            raise SystemExit("Spark closed the connection before it accepted it")
+            raise SystemExit("Spark closed the connection before it accepted the secret")
         read += piece
     return read
 

@@ -537,7 +537,7 @@ def test_rows_that_are_not_in_the_log_are_not_passed_over(
         ({"url": "mysql://x/", "tabels": "a.b"}, "no option 'tabels'.*Did you mean 'tables'"),
         ({"url": "mysql://x/", "maxRowsPerTriger": "1"}, "Did you mean 'maxRowsPerTrigger'"),
         ({"url": "mysql://x/", "nonsense": "1"}, "Known: url"),
-        ({}, "nothing says where the log is"),
+        ({}, "no option says where the log is"),
         ({"url": "mysql://x/", "path": "y"}, "both url and path"),
         ({"relay": "/x"}, "needs source-id"),
         ({"url": "mysql://x/", "typed": "true", "tables": "a.*"}, "typed needs one table"),

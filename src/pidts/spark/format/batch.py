@@ -1,7 +1,7 @@
-"""The batch side of `format("binlog")`. One pass over the log finds the transactions; then tasks read them in parallel.
+"""The batch reader of `format("binlog")`: it finds the transactions, then Spark tasks decode them in parallel.
 
-A server's log is read twice: first by the pass that finds transactions, then by the tasks, each of which reads its
-part. Nothing is stored between the two readings.
+A server's log is read twice: first to find the transactions, then by the tasks, each of which reads a part of the log.
+Nothing is stored between the two readings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pidts.spark.format.partitions import BinlogPartition, TaskReader, dealt
 
 _KIND_AT = 4
 _OF_STRUCTURES = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
-"""The events that show the structures of the rows that follow."""
+"""The types of events from which the structures of later rows are read."""
 
 
 class BinlogReader(DataSourceReader):

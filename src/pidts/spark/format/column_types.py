@@ -1,6 +1,6 @@
 """The columns of `format("binlog")`: their Spark types, and, in a typed query, the table's own types.
 
-Columns of a typed image are matched by name, so a query can read rows from before a column was added. It is an error if
+A typed query finds columns by name, so it can read rows that were written before a column was added. It is an error if
 a value would be lost: if the query lacks the value's column, or if the type of the query's column cannot store the
 value.
 """
@@ -94,7 +94,7 @@ def change_columns(image: DataType) -> StructType:
 
 
 def view_of(options: BinlogOptions, schema: StructType, dialect: Dialect) -> QueryView:
-    """Returns the view of the log that a data frame has: its columns and rows."""
+    """Returns the rows and columns of the log that a data frame has."""
     return QueryView(
         LogSelection(options.allow, dialect, statements=options.typed is None),
         arrow_schema(schema),
@@ -188,7 +188,7 @@ def _values(array: pa.Array, kind: ColumnType, wanted: pa.DataType) -> pa.Array:
 
 
 def _real(array: pa.Array, kind: Kind) -> pa.Array:
-    """Returns the values with NULL in place of zero and partial dates, also of February 30."""
+    """Returns the values with NULL in place of zero and partial dates, and of dates such as February 30."""
     days = kind is Kind.DATE
     numbers = array.cast(pa.int32() if days else pa.int64())
     first = pa.scalar(calendar.FIRST_REAL_DAY if days else calendar.FIRST_REAL_MICROSECOND, numbers.type)

@@ -1,4 +1,4 @@
-"""A replicator inside a streaming query's planner, which fills the relay that the query reads.
+"""Runs a replicator in the process that plans a streaming query. The replicator fills the relay that the query reads.
 
 The relay is a folder that the user gives, or a temporary folder that is removed with the query. With a temporary
 folder, a restarted query begins with a new folder, at the place of its offset: only Spark's checkpoint decides where a
@@ -74,12 +74,12 @@ class HostedRelay:
             self._error = error
 
     def check(self) -> None:
-        """Raises the error with which receiving has ended."""
+        """If receiving has ended with an error, raises this error."""
         if self._error is not None:
             raise self._error
 
     def wait(self, lsn: Lsn | None, seconds: float) -> bool:
-        """Waits up to `seconds` for log after `lsn`; returns whether the relay has some."""
+        """Waits up to `seconds` for log after `lsn`; returns whether the relay has such log."""
         self.check()
         return self.reader.wait(lsn, seconds)
 
@@ -111,9 +111,9 @@ class HostedRelay:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns what the query's progress shows about the backlog.
+        """Returns the values about the backlog that the query's progress shows.
 
-        This is the end of the received log. If there is a server and `at` is given, also the end of the source's log,
+        They are the end of the received log and, if there is a server and `at` is given, the end of the source's log
         and the number of bytes from `at` to this end.
         """
         received = self.reader.received if self._thread or self._given else None
@@ -155,5 +155,5 @@ def check_server(expected: str, present: str, where: Where) -> None:
     """Raises if the server is not the expected one, since a position in one server's log has no meaning on another."""
     if expected and present and expected != present:
         what = f"the query was reading the log of {expected}, but the server at its `url` is now {present}"
-        todo = "Point `url` back to it. Or begin a new query, with a new checkpoint, from a place in this server's log"
+        todo = "Set `url` to the former server. Or begin a new query, with a new checkpoint, in this server's log"
         raise Halted("other-source", what, where=where, todo=todo)

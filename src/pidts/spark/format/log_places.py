@@ -1,4 +1,4 @@
-"""Finds the Lsns between which a query reads. A point that the user names is looked up in a relay or on a server."""
+"""Finds the Lsns between which a query reads, in a relay or on a server, for the points that the user names."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
 
 
 def _contiguous(point: Point | str) -> Point:
-    """Returns the point. Refuses a GTID set that is not one place: other transactions are between its own."""
+    """Returns the point. Refuses a GTID set: other transactions may lie between its transactions."""
     if isinstance(point, GtidSet | str):
         what = f"a relay cannot be read from or to the GTID set {point}"
         raise ConfigError("bad-option", what, todo="Name an Lsn, a position, one GTID or a time")

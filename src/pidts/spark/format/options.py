@@ -64,14 +64,14 @@ class BinlogOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> BinlogOptions:
-        """Parses a user's options. If they name a variable for the password, its value is used."""
+        """Parses a user's options. If they name an environment variable for the password, its value is used."""
         options = {key.lower(): value for key, value in given.items()}
         for key in given:
             if key.lower() not in _KNOWN:
                 raise _unknown(key)
         places = [name for name in ("url", "path", "relay") if options.get(name)]
         if not places or (len(places) > 1 and set(places) != {"url", "relay"}):
-            what = f"both {' and '.join(places)} are given" if places else "nothing says where the log is"
+            what = f"both {' and '.join(places)} are given" if places else "no option says where the log is"
             todo = "Give `url` (a server), `path` (binary log files) or `relay` and `source-id` (a relay of pidts)"
             raise ConfigError("bad-option", what, todo=todo)
         if "relay" in places and "url" not in places and not options.get("source-id"):

@@ -1,4 +1,4 @@
-"""The share of a query that one task reads: neighbouring parts of the log, and everything needed to decode them."""
+"""The work of one Spark task of a query: neighbouring log parts, and all that is needed to decode them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pidts.excerpt.store import Store
 
 
 class BinlogPartition(InputPartition):
-    """The parts that one task reads; the text form shows only how large they are."""
+    """The log parts that one Spark task reads. `repr` shows only their number and size."""
 
     def __init__(self, store: Store, view: QueryView, log_parts: tuple[DecodeRange, ...]) -> None:
         self.store, self.view, self.log_parts = store, view, log_parts
@@ -28,7 +28,7 @@ class BinlogPartition(InputPartition):
 
 
 class TaskReader:
-    """The part of a reader that a Spark task needs."""
+    """Reads a partition in a Spark task."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields one task's rows."""
@@ -38,7 +38,7 @@ class TaskReader:
 
 
 def dealt(store: Store, view: QueryView, log_parts: Iterable[DecodeRange], size: int) -> list[InputPartition]:
-    """Divides the parts among tasks: neighbouring parts for the same task, about `size` bytes for each task."""
+    """Divides the log parts among tasks. Each task gets neighbouring parts, together about `size` bytes."""
     tasks: list[InputPartition] = []
     mine: list[DecodeRange] = []
     for log_part in log_parts:

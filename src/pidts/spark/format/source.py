@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BinlogSource(DataSource):
-    """The options and columns of the data source; readers read the log."""
+    """The data source: its options, its columns and its readers."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +42,7 @@ class BinlogSource(DataSource):
             todo = "Read files by `spark.read`; a stream needs `url`, or a `relay` that a replicator fills"
             raise ConfigError("bad-option", "a stream cannot follow log files", todo=todo)
         if options.end is not None:
-            todo = "Leave it out, and trigger the query with availableNow=True to end at the present end of the log"
+            todo = "Leave this option out. To end at the present end of the log, trigger with availableNow=True"
             raise ConfigError("bad-option", "a stream has no endingPosition", todo=todo)
         if not ADMITS:
             what = f"Spark {'.'.join(map(str, VERSION))} does not give a data source the position of a stream"

@@ -1,4 +1,4 @@
-"""The streaming side of `format("binlog")`: offsets, limits and lag. Tasks decode the parts that the plan assigns."""
+"""The stream reader of `format("binlog")`: offsets, limits and lag. Spark tasks decode the parts that it plans."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from pidts.spark.format.options import LATEST, BinlogOptions
 from pidts.spark.format.partitions import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
-"""The time for which one call waits for changes before it reports none. Without waiting, Spark would ask again at once,
-which costs more.
+"""The time for which one call waits for changes before it reports that there are none. Without waiting, Spark would ask
+again at once, which costs more.
 """
 _BEGIN_SECONDS = 120.0
 _FIRST_EVENT = 4
@@ -104,7 +104,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._host.lag(self._at)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Returns byte ranges of whole transactions.
+        """Returns the partitions of a batch: byte ranges of whole transactions.
 
         If Spark replays the first batch, it has no record of the batch's start. It calls `initialOffset` again, which
         may return another place by then. So the end offset of the first batch also contains the batch's start.
