@@ -1,7 +1,4 @@
-"""Writes and reads small files of a service. Other processes may read them at any time.
-
-Some of them have to survive a crash of the machine.
-"""
+"""Writes and reads small files of a service, which other processes may read at any time."""
 
 from __future__ import annotations
 

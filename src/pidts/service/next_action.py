@@ -23,9 +23,8 @@ HEALTHY_SECONDS: Final = 60.0
 
 _HALTED: Final = 5
 _NOT_AGAIN: Final = frozenset({2, 3, _HALTED})
-"""After these exit codes, another start would end in the same way.
-
-They mean: a mistake in the configuration, a failed precheck, a task that needs an operator.
+"""Exit codes after which another start would end in the same way: a mistake in the configuration, a failed precheck, a
+task that needs an operator.
 """
 
 
@@ -59,7 +58,7 @@ class ProcessEnd:
 
 
 def pause_before(restarts: int) -> float:
-    """Returns the pause in seconds before the next start, if `restarts` earlier processes have soon died."""
+    """Returns the seconds before the next start. `restarts` processes have died soon after their start."""
     return min(FIRST_PAUSE * (1 << min(restarts, 10)), LONGEST_PAUSE)
 
 

@@ -1,4 +1,4 @@
-"""Starts operations on tasks that may take long (comparisons, repairs, checks, previews), and stores their results.
+"""Starts long operations on tasks (comparisons, repairs, checks, previews), and stores their results.
 
 Each run is a process with a folder. In this folder, run.json contains the request, report.json the command's output,
 and progress.txt its messages. A run continues when its service ends. The next service cannot get the exit code of a
@@ -32,7 +32,7 @@ KINDS: Final = ("check", "plan", "verify", "repair")
 _LONGEST_END, _LOOK_SECONDS = 20.0, 0.2
 _KEPT: Final = 20
 _AT_ONCE: Final = 2
-"""The most runs of one task that may be under way."""
+"""The most runs of one task that may be under way at the same time."""
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _OPTION: Final = re.compile(r"[a-z][a-z-]{0,40}")
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -127,7 +127,7 @@ class Runs:
 
     @contextmanager
     def none_of(self, task: TaskFolder, *, force: bool) -> Iterator[None]:
-        """Prevents runs of a task in the block. Raises if a run is under way, or with `force` if it does not end."""
+        """Prevents new runs of a task in the block. Raises if a run is under way, with `force` if it does not end."""
         over = time.monotonic() + (_LONGEST_END if force else 0.0)
         while True:
             with self._lock:
@@ -218,7 +218,7 @@ def _tail(path: Path, most: int) -> bytes:
 
 
 def _identity(process: int) -> dict[str, Any]:
-    """Returns values that distinguish a process from a later one with the same process id."""
+    """Returns values that distinguish a process from a later process with the same process id."""
     return {"process": process, "started_ticks": _started(process)}
 
 

@@ -71,9 +71,9 @@ class Spawner:
     """Starts tasks through the spawner, or without one as new programs. For the supervisor's thread only."""
 
     def __init__(self, seconds_between: float = 60.0) -> None:
-        """Starts a spawner. The next one is started after `seconds_between` at the earliest.
+        """Starts a spawner. If it ends, the next spawner is started after `seconds_between` at the earliest.
 
-        Otherwise a cause that ends each spawner would have the service start one after the other.
+        Without this pause, a cause that ends each spawner would make the service start one spawner after the other.
         """
         self._seconds_between = seconds_between
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")

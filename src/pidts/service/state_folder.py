@@ -182,7 +182,7 @@ class StateFolder:
                 "state-folder",
                 "the state folder belongs to another user, or other users may enter it",
                 where=Where(file=str(self.path)),
-                todo=f"It contains task files and logs: chmod 700 {self.path}, or name another folder with --state",
+                todo=f"It contains task files and logs. Run chmod 700 {self.path}, or name another folder with --state",
             )
 
     def _clean_up(self) -> None:
@@ -204,7 +204,7 @@ class StateFolder:
                     "already-serving",
                     f"process {found.get('process', '?')} serves this state folder at {found.get('url', '?')}",
                     where=Where(file=str(self.path)),
-                    todo="Use that one (pidts list), or name another folder with --state",
+                    todo="Use that service (run: pidts list), or name another folder with --state",
                 )
             self._clean_up()
             try:
@@ -268,7 +268,7 @@ class StateFolder:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Locks a file; False if it stays locked. Tries several times: a look for a service takes the lock, too."""
+    """Locks a file; False if it stays locked. Tries again: commands that look for a service lock it briefly."""
     for _ in range(_LOOKS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -280,7 +280,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 def _move(paths: Sequence[Path], folder: Path) -> None:
-    """Moves files and folders into `folder`. A file stays if `folder` already has one of its name."""
+    """Moves files and folders into `folder`. A file stays where it is if `folder` already has a file of its name."""
     make_folder(folder)
     for path in paths:
         if not (folder / path.name).exists():

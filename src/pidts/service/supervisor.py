@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.25
 _ROTATE_SECONDS: Final = 60.0
 _LONGEST_STOP: Final = 30.0
-"""The longest wait of the removal of a running task. A long batch part by part may need 20 seconds to stop."""
+"""The longest time for which a removal waits until the running task has ended. A long batch may need 20 seconds."""
 _LONGEST_NAME: Final = 200
 """The longest name of a task in bytes. Folders are named after tasks, and a folder's name may have 255 bytes."""
 
@@ -168,7 +168,7 @@ class Supervisor:
                 raise WrongTaskState(
                     "task-exists",
                     f"there is a task {name} already",
-                    todo=f"pidts stop {shlex.quote(name)}, then delete that task on the page; "
+                    todo=f"Run pidts stop {shlex.quote(name)}, then delete that task on the page; "
                     "or give the new task another name",
                 )
             wish: Wish = "running" if start else "stopped"
@@ -217,7 +217,7 @@ class Supervisor:
                 raise WrongTaskState(
                     "task-runs",
                     f"the task {name} runs; tables are copied again by a start",
-                    todo=f"pidts stop {shlex.quote(name)}",
+                    todo=f"First run: pidts stop {shlex.quote(name)}",
                 )
             if not (task.is_alive and task.wanted.wish == "running"):
                 task.want(WantedState("running", time.time(), None if resync is None else tuple(resync)))
@@ -258,7 +258,7 @@ class Supervisor:
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """Removes a task. Raises if the task runs; with `force`, stops it first.
 
-        The task's relay and its records on the target stay. The result says so, and has the name.
+        The task's relay and its records on the target stay. The result contains the task's name, and says this.
         """
         if force:
             self.stop(name)

@@ -100,7 +100,7 @@ class LogTail:
     _begun: bool = False
 
     def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
-        """Returns the lines since the last call, or only the last of very many. The first call returns none."""
+        """Returns the lines since the last call, at most the last `most` of them. The first call returns no line."""
         try:
             state = self.log.stat()
         except OSError:

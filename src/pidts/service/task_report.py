@@ -59,7 +59,7 @@ def progress_json(progress: Progress) -> dict[str, Any]:
 
 
 def metrics_json(progress: Progress) -> list[list[Any]]:
-    """Returns a task's metrics as plain values. The service makes one page for Prometheus from those of all tasks."""
+    """Returns a task's metrics as plain values. The service makes a page for Prometheus from all tasks' metrics."""
     return [
         [family.name, family.documentation, family.type, [[one.name, one.labels, one.value] for one in family.samples]]
         for family in metric_families(progress)
@@ -86,8 +86,8 @@ class _LastSnapshot:
 def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Callable[[Progress], None]]:
     """Yields a function that takes snapshots. A thread writes the latest one to the task's folder.
 
-    The code that reports must not wait for a disk, so it does not write itself. The thread also writes the last
-    snapshot before a long pause: no later report is needed for it.
+    The code that makes the snapshots must not wait for a disk, so the thread writes them. It writes a snapshot even if
+    no other snapshot follows.
     """
     latest, over = _LastSnapshot(), threading.Event()
 

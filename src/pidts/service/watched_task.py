@@ -1,4 +1,4 @@
-"""What the service knows of one task: its folder, its process, the last report, and the end of the last process."""
+"""The state of one task in the service: its folder, its process, the last report, and the end of the last process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WatchedTask:
 
     @classmethod
     def found(cls, folder: TaskFolder, now: float) -> WatchedTask:
-        """Returns the task of a folder. Its process may live already."""
+        """Returns the task of a folder. Its process may already live."""
         task = cls(folder, folder.wanted(), history=LagCurve(folder.read("history"), time.time()))
         task.facts = folder.read("facts") or {}
         process, ended = folder.read("process"), folder.read("ended")
@@ -68,7 +68,7 @@ class WatchedTask:
             since = None
         task._look(now)
         task._name_stage()
-        # The task has had this stage since before this service began.
+        # The task already had this stage before this service began.
         task.since = float(since or task.wanted.since or time.time())
         return task
 
@@ -258,5 +258,5 @@ def _ended(value: dict[str, Any]) -> ProcessEnd:
 def _died(code: int | None) -> dict[str, Any]:
     """Returns the error for a process that has ended without recording its end. A negative code is a signal."""
     how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a report"
-    todo = "The service starts it again. If this repeats, look at the task's log and at the system's (dmesg)"
+    todo = "The service starts it again. If this repeats, look at the task's log and at the system's log (dmesg)"
     return PidtsError("task-died", f"the process of the task has ended {how}", todo=todo).to_json()

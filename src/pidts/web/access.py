@@ -142,7 +142,7 @@ class AccessGuard:
                 "host-refused",
                 403,
                 "the request names a host that is not this machine's loopback",
-                "Call it as http://127.0.0.1:PORT/ or http://localhost:PORT/",
+                "Call the service as http://127.0.0.1:PORT/ or http://localhost:PORT/",
             )
 
     def _check_caller(self, scope: Scope, headers: Headers, path: str) -> None:
@@ -150,8 +150,8 @@ class AccessGuard:
             if path in _OPEN or (scope["method"] in _SAFE and is_of_page(path)):
                 return
             if not self._policy.knows(headers, time.time()):
-                what = "this needs the service's token"
-                todo = "Commands: --token-file FILE. Programs send what is in that file: Authorization: Bearer TOKEN"
+                what = "the request needs the service's token"
+                todo = "Give the command --token-file FILE. A program sends the token in the file: Authorization: Bearer TOKEN"
                 raise Refusal("token-needed", 401, what, todo)
             return
         client, server = scope.get("client"), scope.get("server")
@@ -162,7 +162,7 @@ class AccessGuard:
                 "other-user",
                 403,
                 f"the service serves user {os.geteuid()} only, and the request comes from {who}",
-                "Start it with --token-file to allow others",
+                "Start the service with --token-file to allow other users",
             )
 
     def _check_page(self, headers: Headers) -> None:
@@ -233,7 +233,7 @@ def host_name(host: str) -> str:
 
 
 def _too_long() -> Refusal:
-    return Refusal("body-too-long", 413, f"a body has at most {MOST_BODY:,} bytes", "Send less")
+    return Refusal("body-too-long", 413, f"a body has at most {MOST_BODY:,} bytes", "Send a shorter body")
 
 
 def _limited(receive: Receive) -> Receive:

@@ -31,7 +31,7 @@ class Operation:
     summary: str
     handler: Handler
     answers: Mapping[int, str]
-    """The meanings of the statuses of success. The statuses of errors are the same for all operations."""
+    """The HTTP statuses of success with their meanings. The statuses of errors are the same for all operations."""
     query: Mapping[str, Schema] = field(default_factory=dict)
     body: Schema | None = None
     takes_yaml: bool = False
@@ -89,7 +89,7 @@ def _check(name: str, value: Any, schema: Schema) -> None:
 def check_text(name: str, value: str) -> str:
     """Returns the text, or refuses a text that cannot be an argument of a program."""
     if _CONTROL.search(value) or len(value) > _MOST_TEXT:
-        raise Refusal("bad-text", 422, f"{name!r} has a control character, or is too long", "Leave it out")
+        raise Refusal("bad-text", 422, f"{name!r} has a control character, or is too long", "Correct the text")
     return value
 
 

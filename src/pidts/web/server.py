@@ -113,7 +113,7 @@ def listening_socket(place: ServiceEndpoint) -> socket.socket:
         raise ConfigError(
             "listen-address",
             f"the service cannot listen at {place.host}:{place.port}: {why}",
-            todo="Give another address with --listen HOST:PORT; port 0 means any free one",
+            todo="Give another address with --listen HOST:PORT; port 0 means any free port",
         ) from None
     return listener
 

@@ -156,7 +156,7 @@ class ServerOperations:
                 "beginRun",
                 "Start a check, preview, comparison or repair",
                 self.begin,
-                {202: "It has begun."},
+                {202: "The run has begun."},
                 body=_RUN,
             ),
             Operation("GET", f"{one}/runs/{{id}}", "run", "One run, with its report", self.run, {200: "The run."}),
@@ -214,7 +214,7 @@ class ServerOperations:
             text = await run_in_threadpool(file.read_text, "utf-8")
         except (OSError, UnicodeDecodeError):
             raise ConfigError(
-                "unreadable-file", "the task file cannot be read", todo=f"Look at {folder.task_file}"
+                "unreadable-file", "the task file cannot be read", todo=f"Check owner and mode of {folder.task_file}"
             ) from None
         return answer({"text": masked(text), "path": str(folder.task_file), "elsewhere": folder.is_elsewhere})
 
