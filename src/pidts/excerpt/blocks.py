@@ -41,7 +41,7 @@ class LogInput(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that the shown events give for their source."""
+        """The name of the log's source in the shown events."""
 
     def blocks(self) -> Iterator[LogBlock]:
         """Yields the whole log in order."""
@@ -73,7 +73,7 @@ class ServerInput:
         yield from server_blocks(self.server, begins, follow=self.follow)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Reads again from a place, on another connection, with another replica id: an equal id would end the first."""
+        """Reads again with another replica id: with the same id, the server would end the first connection."""
         other = replace(self.server, server_id=None, source_id=f"{self.server.source_id} ahead")
         yield from server_blocks(other, place)
 

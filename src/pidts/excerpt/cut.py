@@ -40,7 +40,7 @@ class PlacedTransaction:
     """The Lsn of the first byte of the transaction's rows."""
     span: Span
     is_commit: bool
-    """Whether the span contains the events that prepared an XA transaction, and `transaction` is its later commit."""
+    """Whether the span has the events that prepared an XA transaction, and `transaction` is the later commit of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,8 @@ class DecodeRange:
     structures_at: Lsn
     """The structures of the tables include all schema changes up to this place in the log."""
     tables: tuple[TableName, ...]
-    """The tables of the transactions in the range.
-
-    Other rows in the range do not count. For example, the rows of a prepared XA transaction belong to its later commit,
-    or to no transaction if it is rolled back.
+    """The tables of the transactions in the range. Rows of other tables are ignored: for example, the rows of a
+    prepared XA transaction belong to its later commit, or to no transaction if it is rolled back.
     """
     history: KnownStructures = _NOTHING
     """The structures of the tables that have rows in this range."""
@@ -125,7 +123,7 @@ class LogCutter:
             self.changes.append(transaction)
 
     def pass_by(self, piece: PlacedTransaction) -> None:
-        """Handles a transaction outside the range: only its changes of structures matter."""
+        """Handles a transaction outside the range: only its schema changes matter."""
         if piece.transaction.ddl is not None and self._may_change(piece.transaction):
             self.changes.append(piece.transaction)
 

@@ -69,7 +69,7 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
             "unreadable-file",
             f"the log file cannot be read: {error.strerror}",
             where=where,
-            todo="Look at its path, owner and mode",
+            todo="Check the file's path, owner and mode",
         ) from None
     except (EOFError, zlib.error, zstandard.ZstdError) as error:
         raise _damaged(error, where) from None
@@ -220,7 +220,7 @@ def _exactly(plain: io.BufferedReader, size: int) -> bytes:
 
 
 def _encrypted(where: Where) -> ConfigError:
-    todo = "Read it from its server, which sends it decrypted: pidts events mysql://user@host:port/ --from FILE:4"
+    todo = "Read it from its server, which decrypts it: run pidts events mysql://user@host:port/ --from FILE:4"
     return ConfigError("not-a-binlog", "the log file is encrypted", where=where, todo=todo)
 
 

@@ -27,7 +27,7 @@ from pidts.rules import AllowList
 from pidts.schema.evolve.known_structures import KnownStructures
 
 _IDLE_BYTES = 16 << 20
-"""After this much log without rows for the query, the query's offset moves nevertheless."""
+"""After this many bytes of log without rows for the query, the query's offset moves on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +225,8 @@ class StreamPlan:
         statement = (entry.transaction.ddl or "")[:200]
         what = f"after this statement, the table's columns differ from those of this typed query: {statement}"
         todo = (
-            "Everything before it is done. Call `load()` again: it uses the table's present columns. Then "
-            "start the query with the same checkpoint: it continues here"
+            "The query has read all rows before this statement. Call `load()` again, which uses the table's present "
+            "columns. Then start the query with the same checkpoint: it continues at this statement"
         )
         place = str(entry.transaction.prev_lsn)
         where = Where(source=self._view.source, position=place, table=str(typed.name))

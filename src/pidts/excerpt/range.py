@@ -63,7 +63,7 @@ def parse_point(text: str) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Everything after `start`, up to and including `end`.
+    """The part of a log after `start`, up to and including `end`.
 
     If the start is a time, the range begins with the first transaction in that second or later. If the end is a time,
     the range ends with the last transaction in that second or earlier. If the start is a GTID set, the user already has
@@ -84,7 +84,7 @@ class LogRange:
 
 
 class RangeFilter:
-    """Follows a log, transaction by transaction, and says which transactions are in the range."""
+    """Reads a log, transaction by transaction, and decides which transactions are in the range."""
 
     def __init__(self, wanted: LogRange) -> None:
         self._start, self._end = wanted.start, wanted.end

@@ -249,7 +249,7 @@ class _Assembly:
 
 
 def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArray[np.bool_]:
-    """Returns a mask of the rows that were received twice. All are in one log file, at events at `offsets`."""
+    """Returns a mask of the rows that the relay received twice. `offsets` has the bytes of their events in one file."""
     found = np.zeros(len(offsets), np.bool_)
     here = first.change_no, first.log_index
     for one in again:
@@ -292,7 +292,6 @@ def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
 
 
 def _lsn_text(first: Lsn, offsets: Numbers, rows: Numbers) -> pa.Array:
-    """Returns the text of each Lsn, as `str` gives it."""
     offset = pc.utf8_lpad(pa.array(offsets).cast(pa.string()), 12, "0")
     row = pc.utf8_lpad(pa.array(rows).cast(pa.string()), 10, "0")
     return pc.binary_join_element_wise(f"{first.change_no:04}.{first.log_index:010}", offset, row, ".")

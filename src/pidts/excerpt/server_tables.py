@@ -74,7 +74,7 @@ class ServerTables:
                 yield change
 
     def blocks_from(self, last: LastFile) -> Iterator[LogBlock]:
-        """Yields the server's log from a file on; nothing if it is purged, or another server's file of this name."""
+        """Yields the server's log from a file on; nothing if the file is purged, or is a file of another server."""
         if last.file not in self.files:
             return
         mine = LastFile()

@@ -2,7 +2,7 @@
 
 Each file's first event contains the time at which the file was created. The next event contains the GTIDs of the
 transactions in all earlier files. PiDTS does not give the server the GTID of the start, since the server would then
-send only the wanted transactions. PiDTS also has to know the transaction before the first wanted one, and the XA
+send only the wanted transactions. PiDTS also needs the transaction before the first wanted transaction, and the XA
 transactions that were prepared earlier.
 """
 

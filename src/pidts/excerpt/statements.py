@@ -10,13 +10,13 @@ from pidts.schema.affected_tables import understood
 
 
 def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """Returns a text's statements that concern the tables, also by a schema that may have one of them."""
+    """Returns the statements of a text that concern one of the tables, or a schema that may have one of them."""
     found = understood(text, schema, dialect)
     return [statement for statement in found if _concerns(statement, schema, tables)]
 
 
 def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """Returns the schema changes in a QUERY event. One that changed rows is an error: the log lacks the rows."""
+    """Returns the schema changes in a QUERY event. A statement that changed rows is an error: the log lacks them."""
     found = concerning(query.sql, query.schema, dialect.under(query.sql_mode, query.time_zone), tables)
     for statement in found:
         if isinstance(statement, StatementDml):
@@ -24,8 +24,8 @@ def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList
                 "statement-format",
                 f"rows were changed by a statement in the log, so it is not known which rows: {query.sql[:200]}",
                 where=Where(position=str(lsn), table=", ".join(map(str, statement.tables)) or query.schema),
-                todo="SET GLOBAL binlog_format = 'ROW' on the source and let its clients reconnect; to see what "
-                f"follows, begin with --from {lsn} (in Spark: startingPosition), or leave the table out",
+                todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its clients reconnect. To see later "
+                f"changes, begin with --from {lsn} (in Spark: startingPosition), or leave the table out",
             )
     return found
 

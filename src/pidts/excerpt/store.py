@@ -1,4 +1,4 @@
-"""Fetches raw events of a log that `pidts events` or the Spark source queries, for each process that decodes them.
+"""Reads the raw events of a log for `pidts events` and the Spark source, in each process that decodes them.
 
 A log can be in a relay, in binary log files, or on the server. A `Span` names whole events in any of these three. The
 span is sent to a Spark task, and the task reads the bytes from the store.
@@ -49,7 +49,7 @@ class Span:
 
 
 class Store(Protocol):
-    """The place of a log: a server, files, or a relay. Stores can be pickled."""
+    """A log on a server, in files or in a relay. Stores can be pickled."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Returns the format of the log and the bytes of the events."""

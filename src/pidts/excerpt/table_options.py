@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def is_url(text: str) -> bool:
-    """Whether the text means a server, even if misspelt: messages would show the password in a file's name."""
+    """Whether the text names a server, even if misspelt: a message about a file would show the password."""
     return "://" in text or text.startswith(("mysql:", "mariadb:"))
 
 
@@ -46,7 +46,7 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in environ:
-            todo = "Set it before the command, or before the Spark session starts: processes inherit it then"
+            todo = "Set it before you run the command, or before the Spark session starts: processes inherit it then"
             raise ConfigError("missing-variable", f"the environment variable {found[1]} is not set", todo=todo)
         return environ[found[1]]
 
@@ -54,7 +54,7 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
 
 
 def tables_or_database(tables: str, url: str) -> str:
-    """Returns the tables that a user names, otherwise those of the database in the URL; empty without either."""
+    """Returns the tables that a user names, otherwise all tables of the database in the URL; empty without either."""
     if tables or not is_url(url):
         return tables
     database = unquote(split_url(url, "bad-source-url")[0].path.strip("/"))
@@ -77,5 +77,5 @@ def _read(file: str) -> str:
     except OSError as error:
         what = f"the password's file cannot be read: {error.strerror}"
         raise ConfigError(
-            "unreadable-file", what, where=Where(file=file), todo="Look at its path, owner and mode"
+            "unreadable-file", what, where=Where(file=file), todo="Check the file's path, owner and mode"
         ) from None

@@ -49,12 +49,12 @@ tables, each with the numbers of its last row.
 _ROWS, _BYTES = 20_000, 8 << 20
 """The most rows that a piece may have, and about the most bytes."""
 _SHARED_ROWS = 2_500
-"""One connection writes fewer rows than this: writing them takes less time than the commits of several pieces."""
+"""No piece is divided into pieces of fewer rows: their commits would take longer than writing the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A datacenter, the task that fills it, and the connections that it may use."""
+    """A datacenter, the task that writes to it, and the number of connections that the task may use."""
 
     target: MySqlTarget
     database: str
@@ -324,7 +324,7 @@ class ChannelCommitter:
 
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yields the rows in pieces of about the same size, each with the numbers of its last row; `last`: of all rows."""
+    """Yields the rows in pieces of similar size, each with its last row's numbers; `last`: of the last piece."""
     yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
 
 

@@ -82,7 +82,7 @@ class Records:
     entries: tuple[LogEntry, ...]
     """The relay's entries that the plan contains."""
     instance_of: Callable[[int], str]
-    """Returns `ip:port` of a server. Its argument is an Lsn's number of failovers before that server."""
+    """Returns `ip:port` of the server that wrote the log with this number of failovers in its Lsns."""
     zone: str
     first: pa.Table | None = None
     """The records of a schema change. They come before the records of rows in its transaction."""

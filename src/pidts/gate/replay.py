@@ -69,7 +69,7 @@ class ReplayedTable:
     identity: tuple[str, ...] = field(init=False)
     """The current key."""
     is_same: bool = field(init=False)
-    """For each current column, whether it has the same name at the earlier place."""
+    """Whether every current column has the same name at the earlier place."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", self.table.identity)

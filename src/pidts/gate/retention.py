@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 _SECONDS = 10.0
-"""The interval, in seconds, at which old records are looked for."""
+"""The interval, in seconds, at which old records are removed."""
 
 
 class Retention:

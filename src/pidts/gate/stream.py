@@ -1,10 +1,10 @@
 """Writes one source's changes to its datacenter, from a claimed checkpoint until the channel is stopped or fails.
 
-A schema change is a record like other records, and no statement is run for it. So one thread does everything in the
-order of the log. Each step is one commit (see `pidts.gate.committer`): the rows of a log part, or one schema change
-with the rows of its own transaction. No table waits while others continue, since readers rely on the order of the
-records. So the run ends at a schema change that PiDTS cannot interpret. An operator's ddl command or an event filter
-lets the next run continue after the change.
+A schema change is a record like other records, and the datacenter runs no statement for it. So one thread does
+everything in the order of the log. Each step is one commit (see `pidts.gate.committer`): the rows of a log part, or one
+schema change with the rows of its own transaction. No table waits while others continue, since readers rely on the
+order of the records. So the run ends at a schema change that PiDTS cannot interpret. An operator's ddl command or an
+event filter lets the next run continue after the change.
 
 Crash points: before a commit, nothing has happened. After a commit, the next start reads the new checkpoint with its
 structures. The commit that carries out a ddl command also records that the command was carried out.
@@ -103,7 +103,7 @@ class ChannelStream:
     ) -> None:
         """`leaves` says whether the process is going to end: then `close` waits for a commit for a few seconds only.
 
-        `instance_of` returns `ip:port` of a server. Its argument is an Lsn's number of failovers before that server.
+        `instance_of` returns `ip:port` of the server that wrote the log with this number of failovers in its Lsns.
 
         `retention` is the age in seconds at which records may be removed; 0 means never.
         """
@@ -447,7 +447,7 @@ class _RecordCount:
         self.counts = Counts()
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yields what `Records` yields, and counts it."""
+        """Yields the pieces of `Records`, and counts their records."""
         self.counts = Counts()
         for rows, numbers in self._records(last):
             self.counts += _counts(rows["optype"])
