@@ -70,7 +70,7 @@ class RelayApplication:
         source = request.path_params["source"]
         try:
             if source not in self._relays:
-                todo = "Compare source-id in the task files of both sides."
+                todo = "Compare source-id in the task files of both machines."
                 raise Halted(
                     "relay-not-served",
                     f"the relay server has no source {source!r}",
@@ -97,7 +97,7 @@ class RelayApplication:
         return kind.lower() == "bearer" and is_accepted(shown.strip(), tokens)
 
 
-_UPGRADE = "Use the same version of PiDTS on both sides."
+_UPGRADE = "Use the same version of PiDTS on both machines."
 
 
 async def _more(application: RelayApplication, request: Request, relay: ServedRelay) -> Response:
@@ -161,5 +161,5 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _refused() -> Transient:
-    todo = "Give both sides the same token. A running follower tries again, so a token may be replaced at any time"
+    todo = "Give server and follower the same token. A running follower tries again, so a token may be replaced anytime"
     return Transient("relay-server-refused", "the relay server does not accept this token", todo=todo)

@@ -85,7 +85,7 @@ class RelayClient:
         return self._answer(self._ask("GET", f"more?{query}"))
 
     def begin(self, wanted: AppliedPlace | Position | None) -> LogResponse:
-        """Returns the first piece of an empty copy, which begins at `wanted`, or at the relay's end if this is None."""
+        """Returns the first piece for an empty copy, which begins at `wanted` (None: at the relay's end)."""
         about: dict[str, str] = {}
         if isinstance(wanted, AppliedPlace):
             about = {"lsn": str(wanted.lsn), "position": wanted.position, "gtids": wanted.gtid_set}
@@ -193,7 +193,8 @@ class RelayClient:
         scheme, host, port = self._address.place
         what = f"the relay server at {scheme}://{host}:{port} cannot be used: {why}"
         todo = (
-            "Is `pidts replicate --serve` running there, and can this machine reach it? A running follower tries again"
+            "Check that `pidts replicate --serve` runs there, and that this machine can reach it. A running follower "
+            "tries again"
         )
         return Transient("relay-server-lost", what, where=self._where, todo=todo)
 

@@ -185,7 +185,7 @@ class Follower:
         known = [lsn for lsn in stored_places(self._folder) if lsn >= first]
         wanted = [lsn for lsn in answer.structures if lsn >= first and lsn not in known]
         if not known and first not in wanted:
-            # All structures in the server's relay may belong to places before the one where the copy begins. Then the
+            # All structures in the server's relay may belong to places before the place where the copy begins. Then the
             # server computes the structures at this place.
             wanted.insert(0, first)
         for lsn in wanted:
@@ -229,7 +229,7 @@ class Follower:
         )
 
     def _report(self, client: RelayClient) -> None:
-        """Reports often which log the copy's tasks need. The report's age shows whether the follower still runs."""
+        """Reports which log the copy's tasks need. The report's age shows whether the follower still runs."""
         if monotonic() < self._report_at:
             return
         client.report({f"{need.task}@{self._config.name}": need.lsn for need in read_needs(self._folder)})

@@ -1,11 +1,11 @@
 """One source's relay, as a relay server sends it.
 
-The server reads the relay, records needs for followers, purges log that no task needs, and requests that a damaged part
-is received again.
+The server reads the relay, records which log the followers' tasks need, purges log that no task needs, and requests
+that a damaged part is received again.
 
 A follower sends the state of its copy and gets the piece after it. The only things that the server stores for a
-follower are its recorded needs (`relay.task_needs`: the places from which the follower's tasks need the log). So either
-side may end and start again at any moment.
+follower are its recorded needs (`relay.task_needs`: the places from which the follower's tasks need the log). So the
+server and the follower may each end and start again at any moment.
 
 These rules keep a copy equal to the relay:
 
@@ -52,7 +52,7 @@ from pidts.replicate.resume import AppliedPlace, check_not_outdated, may_be_befo
 from pidts.source import SourceConfig
 
 _LOG_BYTES = 16 << 20
-"""The largest size of a piece's events in bytes; below, the largest sizes of its part of the index."""
+"""The largest size of a piece's events in bytes. The next two constants limit the size of its index records."""
 _INDEX_BYTES = 1 << 20
 _MOST_INDEX_BYTES = 64 << 20
 _BEGIN_SECONDS = 5.0
@@ -121,7 +121,7 @@ class ServedRelay:
     # The answers to requests of followers.
 
     def more(self, has: IndexPrefix, seconds: float) -> LogResponse:
-        """Returns the piece after a copy's end as soon as there is one; after `seconds`, an answer without one."""
+        """Returns the piece after a copy's end as soon as it exists; after `seconds`, an answer without a piece."""
         deadline = time.monotonic() + seconds
         while True:
             rings = self._rings
@@ -159,7 +159,7 @@ class ServedRelay:
                 what = f"the relay's transactions before {lsn} do not match the GTID set in the target's checkpoint"
                 todo = (
                     "If this is the relay of another source, correct the address or the source-id. If the source was "
-                    "reset, take a new position: pidts apply TASK --resync"
+                    "reset, take a new position: run pidts apply TASK --resync"
                 )
                 raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
             start = reader.segment_start(lsn)
@@ -348,7 +348,7 @@ class ServedRelay:
             raise self._differs(has)
 
     def _next_records(self, has: IndexPrefix, data: bytes) -> SegmentPiece | None:
-        """Returns the next whole records with their events, or a part of the first one if it has too many."""
+        """Returns the next whole records with their events, or only some events of the first if it has too many."""
         named = len(MAGIC) + len(self._format(has.segment)) if not has.index_bytes else 0
         taken, log_end = 0, named
         for after, payload in payloads(data):
@@ -443,9 +443,9 @@ class ServedRelay:
 
     def _taken(self, name: str) -> Halted:
         what = f"a task on the relay server's machine has the name {name}, and needs its own part of the log"
-        todo = "Give the machine of the follower another name: pidts.relay-from.name. Then start it again"
+        todo = "Give the machine of the follower another name (pidts.relay-from.name), and start the follower again"
         return Halted("relay-name-taken", what, where=self._where, todo=todo)
 
     def _not_yet(self, what: str) -> Transient:
-        todo = "Look at the relay server: does it receive the source's log? pidts relay list DIR"
+        todo = "Check on the relay server whether it receives the source's log: run pidts relay list DIR"
         return Transient("relay-server-behind", what, where=self._where, todo=todo)

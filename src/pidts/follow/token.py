@@ -26,20 +26,20 @@ def read_tokens(path: Path) -> tuple[str, ...]:
         lines = read_small(path, _MOST_BYTES).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        todo = f"Write a random text into it: (umask 077; openssl rand -hex 32 > '{path}')"
+        todo = f"Write a random text into the file: (umask 077; openssl rand -hex 32 > '{path}')"
         raise ConfigError("relay-token", f"the token file cannot be read: {reason}", where=where, todo=todo) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         what = "other users of this machine can read or change the token file"
-        raise ConfigError("relay-token", what, where=where, todo=f"chmod 600 '{path}'")
+        raise ConfigError("relay-token", what, where=where, todo=f"Run: chmod 600 '{path}'")
     tokens = tuple(line.strip() for line in lines if line.strip())
     if not tokens or any(len(one) < _LEAST or not one.isascii() or not one.isprintable() for one in tokens):
         what = f"each line of a token file is one token, of at least {_LEAST} printable ASCII characters"
-        raise ConfigError("relay-token", what, where=where, todo=f"(umask 077; openssl rand -hex 32 > '{path}')")
+        raise ConfigError("relay-token", what, where=where, todo=f"Run: (umask 077; openssl rand -hex 32 > '{path}')")
     return tokens
 
 
 def is_accepted(shown: str, tokens: Sequence[str]) -> bool:
-    """Returns whether `tokens` has a follower's token. The time does not show how many characters are right."""
+    """Returns whether `tokens` has a follower's token. Its duration does not show how many characters are right."""
     found = False
     for token in tokens:
         found |= hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), token.encode())
