@@ -195,8 +195,8 @@ def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
     """Forks the forker: a process that forks others, and that ends with this process.
 
     The caller's process must have no other threads. Each child of the forker calls `run` with the forker's process id,
-    so that it can end with the forker (`end_with_parent`). The children read nothing from the caller's standard input.
-    Garbage collection never frees objects that already exist (`gc.freeze`).
+    so that the child can end with the forker (`end_with_parent`). The children read nothing from the caller's standard
+    input. Garbage collection never frees objects that already exist (`gc.freeze`).
     """
     ours, theirs = channel()
     parent = os.getpid()

@@ -1,4 +1,4 @@
-"""Hides modules that pyarrow would import although PiDTS does not need them there.
+"""Hides modules that pyarrow would import although PiDTS does not need them.
 
 - **pandas**: pyarrow imports it for its first array. This takes a quarter of a second and 45 MB in each process. Spark
   uses pandas, so a process that starts Spark makes it visible again. The Python processes that Spark starts for PiDTS

@@ -36,7 +36,7 @@ class OwnedFolder:
 
 @contextmanager
 def owned_folder(name: str) -> Iterator[Path]:
-    """Makes a folder that only this user can read, and removes it at the end, like those of killed processes."""
+    """Makes a folder that only this user can read, and removes it at the end. First removes abandoned folders."""
     with _locked_folder(name) as folder:
         yield folder.path
 

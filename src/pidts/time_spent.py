@@ -50,7 +50,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class CommitTime:
-    """What commits have cost: the seconds that they took, the part of them that was computing, and the round trips."""
+    """The cost of commits: the seconds that they took, the seconds of computing among these, and the round trips."""
 
     seconds: float = 0.0
     cpu: float = 0.0

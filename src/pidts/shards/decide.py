@@ -128,7 +128,8 @@ class Wait:
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
-    """A source that has begun a change of the table, and the place of this change. Only its own run can end the change.
+    """A source that has begun a change of the table, and the place of this change. Only this source's run can complete
+    it.
     """
     leader: Member | None = None
     """The member that runs the statement after all members have arrived."""
@@ -225,7 +226,8 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns the decision for a member that passes without running its statement; None if it cannot pass.
 
     A member passes in three cases: it reaches the structure of the others; it reaches a change that it misses; or it is
-    late and its rows fit. When the last member passes, the columns that were kept for other members are removed.
+    late (`_is_late`) and its rows fit. When the last member passes, the columns that were kept for other members are
+    removed.
     """
     has_place = _is_late(group, mine) and _takes(mine, group.agreed)
     if not (same_version(mine.after, group.agreed) or group.settles(mine) or has_place):
@@ -328,7 +330,7 @@ def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arriv
 
 
 def _nobodys(group: ShardGroup) -> frozenset[str]:
-    """Returns the columns that only rows of former members have values in."""
+    """Returns the columns in which only rows of former members have values."""
     if group.mode != "optimistic":
         return frozenset()
     return names_of(group.agreed) - names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))

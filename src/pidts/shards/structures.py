@@ -15,7 +15,7 @@ from pidts.model import Column, ColumnType, Key, Kind, Table
 from pidts.model.types import BLOBS, INTEGERS, TEXTS, WITH_FSP
 
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
-"""Types whose values a longer column stores unchanged. BINARY is none: it pads a value with zeros."""
+"""Types whose values a longer column stores unchanged. BINARY is not among them: it pads a value with zeros."""
 _CONSTANT = re.compile(
     r"""[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|0x[0-9a-f]+|0b[01]+|null|true|false
     |([bxn]|_\w+\s*)?'([^'\\]|''|\\.)*'|"([^"\\]|""|\\.)*\"""",

@@ -8,7 +8,7 @@ const FEWEST = 30;
 // The line of a new task begins at the right edge, so that its shape does not change with each new value.
 const padded = (values) => (values.length < FEWEST ? [...Array(FEWEST - values.length).fill(null), ...values] : values);
 
-/** Returns a small chart without axes. `says` describes it to a reader who cannot see it. */
+/** Returns a small chart without axes. `says` describes the chart to a reader who cannot see it. */
 export function spark(values, { height = 26, says, top = null, kind = "" }) {
   const scale = scaled(padded(values), height, top);
   return h(

@@ -30,7 +30,8 @@ export function listen(path, probe, events, onState) {
     }
   }
 
-  // The browser's own attempts are not enough: it does not say when it makes the next one, and makes none after a refusal.
+  // The browser's own attempts are not enough: it does not tell when the next attempt is, and makes none after a
+  // refusal.
   async function lost() {
     source.close();
     if (closed) return;

@@ -76,7 +76,7 @@ export function actionsFor(task) {
   return ended ? ["start", "stop"] : ["pause", "stop"];
 }
 
-/** Returns the buttons that start, pause, resume and stop a task. `state` remembers what is under way. */
+/** Returns the buttons that start, pause, resume and stop a task. `state` has the action that is under way. */
 export function actionButtons(page, task, state, done) {
   return actionsFor(task).map((name) => {
     const { text, doing, done: result } = ACTIONS[name];

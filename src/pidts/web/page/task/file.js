@@ -1,4 +1,4 @@
-// The task file as the service has it, without its secrets, and the results of a check. Here it can also be replaced.
+// The task file as the service has it, without its secrets, and the results of a check. The file can be replaced here.
 
 import { ask, get } from "../api.js";
 import { h } from "../dom.js";

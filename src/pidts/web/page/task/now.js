@@ -112,7 +112,7 @@ function icon(name) {
   return h("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, shapes[name].map((d) => h("path", { d })));
 }
 
-// Returns the stages of a task that has not measured them yet. It knows only their places, the lag and the rate.
+// Returns the stages of a task that has not measured them yet. Only their places, the lag and the rate are known.
 function outline(task) {
   const relay = (task.progress?.sources ?? []).map((one) => one.relay_bytes).filter((one) => one !== null && one !== undefined);
   return [

@@ -54,7 +54,7 @@ export function rows(shared) {
     shared.page.redraw();
   }
 
-  /** Begins to resolve these rows; `which` is sent to the service. */
+  /** Begins to resolve rows. `which` names these rows in the request to the service. */
   function begin(place, which, take, columns = []) {
     state.deal = { place, which, take, set: {}, columns, preview: null, error: null, busy: false, done: false };
     if (take !== "set") send(false);

@@ -1,5 +1,5 @@
-// Operations of a task that take a while (check, plan, verify, repair): begins them, shows their progress, and keeps the
-// newest result.
+// Long operations of a task (check, plan, verify, repair): begins them, shows their progress, and keeps the newest
+// result.
 
 import { ask, get, post } from "../api.js";
 import { h } from "../dom.js";

@@ -82,7 +82,7 @@ export function tables(shared) {
   return { draw, again: plan.load, shown: plan.load, close: plan.close };
 }
 
-// Tables that are being copied come first, then those to come, then those that are done.
+// Tables that are being copied come first, then tables that wait for their copy, then copied tables.
 function byTurn(one, other) {
   const turn = (table) => (table.done ? 2 : table.copied || (table.phase && table.phase !== "rows") ? 0 : 1);
   return turn(one) - turn(other) || words.inOrder(one.name, other.name) || words.inOrder(one.source ?? "", other.source ?? "");
