@@ -23,7 +23,7 @@ class ApplyRules:
     version_column: str = ""
     safe: bool = False
     safe_until: Lsn | None = None
-    """The place up to which the target may already have changes; None: it has none of them."""
+    """The target may already have the changes up to this place; None: it has no change that is still to be applied."""
     merged: frozenset[TableName] = frozenset()
     """The merged tables of the target."""
     beside: bool = False

@@ -115,7 +115,8 @@ def _mismatch(stored: Checkpoint, what: str) -> Halted:
         "checkpoint-mismatch",
         f"worker {stored.worker}: {what}",
         where=_where(stored),
-        todo=f"If the whole target was restored, restart the task: it continues from there. Otherwise: {_SET_RIGHT}",
+        todo="If the whole target was restored, restart the task: it continues from the restored checkpoint. "
+        f"Otherwise: {_SET_RIGHT}",
     )
 
 

@@ -193,7 +193,7 @@ class Target(Protocol):
 
     @property
     def piece_rows(self) -> int:
-        """Returns how many rows a copy commits at once, at the least. Only a table's last rows may be fewer."""
+        """Returns the least number of rows that a copy commits at once. Only a table's last rows may be fewer."""
 
     @property
     def buffers_rows(self) -> bool:

@@ -164,8 +164,8 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 def _with_room(change: NetChange) -> NetChange:
     """Adds deletes by the keys of all written rows.
 
-    They also remove rows whose keys the target treats as equal to a written key. Without them, the target's row `A`
-    could make the target refuse the source's row `a`.
+    These deletes also remove rows whose keys the target treats as equal to a written key. Without them, the target's
+    row `A` could make the target refuse the source's row `a`.
     """
     names = list(change.table.identity)
     if not any(change.table.column(name).type.is_text for name in names):
@@ -175,7 +175,7 @@ def _with_room(change: NetChange) -> NetChange:
 
 
 def _remember(session: TargetSession, held: list[Checkpoint], high: Lsn, *, insist: bool) -> None:
-    """Records up to where the next start needs safe mode. Without `insist`, raises `PendingChanges` instead."""
+    """Records the place up to which the next start needs safe mode. Without `insist`, only raises `PendingChanges`."""
     if not insist:
         raise PendingChanges(held)
     task, source = held[0].task, held[0].source

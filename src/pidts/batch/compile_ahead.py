@@ -23,7 +23,7 @@ _SAID_EVERY = 10.0
 def compile_once(
     say: Callable[[str], object] = lambda _: None, *, program: Sequence[str] = _PROGRAM, every: float = _SAID_EVERY
 ) -> None:
-    """Compiles all functions, unless this was done, in another process: the compiler does not free its memory.
+    """Compiles all functions that are not compiled yet, in another process: the compiler does not free its memory.
 
     `say` receives a text about the progress of `program` after each `every` seconds.
     """
@@ -51,7 +51,7 @@ def _compile_all() -> None:
     from pidts.target.postgres.encode.block import block
 
     warm()
-    # What follows is used by few tasks, so `warm` does not load it.
+    # Few tasks use the following functions, so `warm` does not load them.
     HeaderTimes().read(b"\0", 0, LogWalker("bin.000001"), -1)
     UnpackedTransactions.of(memoryview(b"\0"), 0, 0)
     block([(pa.array([1]), np.array([1], ">i8"))])
@@ -66,7 +66,7 @@ def _sweep() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this process without a traceback
     if len(sys.argv) > 1:
         end_with_parent(int(sys.argv[1]))
     complete(_compile_all)

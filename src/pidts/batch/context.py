@@ -51,7 +51,6 @@ class JobContext:
     """
 
     writing: ApplyRules = field(default_factory=ApplyRules)
-    """The task's rules for writing."""
 
     copy_threads: int = 4
     """How many chunks of the full copy are read at the same time, if Spark has as many slots."""
@@ -114,7 +113,7 @@ class JobContext:
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
     """Returns `JobContext.watched`. With one worker, the result is empty: that worker reads the target's keys itself.
 
-    If a table's unique keys on the source already assign all rows to one worker, the result has no columns for it. The
+    The result has no columns for a table whose unique keys on the source already assign all its rows to one worker. The
     target gets these keys only after the full copy, but rows are assigned by them from the beginning.
     """
     if workers == 1:

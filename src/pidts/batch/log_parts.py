@@ -26,7 +26,7 @@ class LogPart:
 
     changes: Sequence[ChangeBatch]
     inside: Lsn | None = None
-    """Where a large transaction begins, if this is a piece of it. None: a transaction ends with the part."""
+    """The place where a large transaction begins, if the part is a piece of it. None: the part ends a transaction."""
     after_cut: bool = False
     """Whether this part or an earlier part of the batch has a piece of a large transaction."""
 

@@ -1,6 +1,7 @@
 """Finds the place of a batch's end in the source's log, and checks that the relay has the log of the checkpoints.
 
-A task fills a lost relay from its own checkpoint on. So other tasks with this relay have to compare it with theirs.
+A task fills a lost relay from its own checkpoint on. So each other task of this relay has to compare the relay's log
+with its checkpoints.
 
 Suppose that the relay is lost and the source is reset (RESET MASTER). Another task, or a relay server, then fills the
 relay with the new log. A task that continued at its checkpoint's place would leave out changes of the new log. So the
@@ -74,8 +75,9 @@ def demand_same_log(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> None:
 def place_to_prove(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> AppliedPlace | None:
     """Returns the place of the last checkpoint if the relay should reach this place later; otherwise None.
 
-    This is so if the relay is empty, or ends before the place and was received from the checkpoint's server. The caller
-    proves that the source's log has the place (`demand_checkpoint_in_log`). Otherwise the relay would never reach it.
+    A relay should reach the place if it is empty, or ends before the place and was received from the checkpoint's
+    server. The caller proves that the source's log has the place (`demand_checkpoint_in_log`): if the log does not have
+    it, the relay never reaches it.
     """
     last = max(checkpoints, key=lambda one: stored_with(one).lsn)
     lsn, file, origin, received = stored_with(last).lsn, last.log_file, relay.origin, relay.received

@@ -41,7 +41,7 @@ def long_work(
 ) -> Callable[[Committer, int], Counts]:
     """Returns the function that writes one worker's changes of a long batch, and returns their counts.
 
-    If `is_left` is true, the function raises `LeftBatchError` instead of writing another part.
+    If `is_left()` is true, the function raises `LeftBatchError` instead of writing another part.
 
     If the batch moves held tables, no part is committed by itself. The batch is not in the order of the log, since the
     changes of the held tables come first. So an Lsn would not say which changes of the batch are committed. Only the
@@ -69,7 +69,7 @@ def _written(
 
 
 def until_left(log_parts: Iterator[LogPart], is_left: Callable[[], bool]) -> Iterator[LogPart]:
-    """Yields the parts. If `is_left` is true after a part is decoded, raises `LeftBatchError` in its place."""
+    """Yields the parts. If `is_left()` is true after a part is decoded, raises `LeftBatchError` in the part's place."""
     for log_part in log_parts:
         if is_left():
             raise LeftBatchError

@@ -93,7 +93,7 @@ class TransactionClassifier:
     reads_notes: bool = False
     """Whether the task reads notes about changes already made in the source (`apply.locks.zone_notes`)."""
     side_effects: SideEffects | None = field(default=None, compare=False, repr=False)
-    """Finds statements on other tables that may have changed the task's. None: they count as nothing."""
+    """Finds statements on other tables that may have changed the task's tables. None: such statements are ignored."""
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. Most transactions change the same tables."""
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)

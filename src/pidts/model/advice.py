@@ -1,4 +1,4 @@
-"""Commands in the advice of errors, complete, so that an operator can paste them into a shell.
+"""Commands for the advice of errors. They are complete, so that an operator can paste them into a shell.
 
 The code that finds a fault often knows neither the task file nor the place of the schema change. So it writes the words
 TASK, SOURCE, LSN and TABLE. Code that knows the values replaces the words: a halt knows its source, Lsn and tables, and
@@ -16,27 +16,27 @@ from pidts.model.table import TableName
 LIST = "pidts ddl list TASK"
 SKIP = "pidts ddl skip TASK --source SOURCE --at LSN --yes"
 REPLACE = "pidts ddl replace TASK SQL --source SOURCE --at LSN"
-"""First shows its effect, since an operator has to write the SQL. Then it says that `--yes` carries it out."""
+"""Without `--yes`: an operator writes the SQL, so the command first shows its effect, and then says to add `--yes`."""
 RETRY = "pidts ddl retry TASK --source SOURCE --at LSN --yes"
 UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN --yes"
 RESYNC = "pidts run TASK --resync TABLE"
-"""Gets a table past a row at which it has halted: the task skips the table's log up to the new copy."""
+"""For a table that has halted at a row: the task copies the table again, and skips the table's log up to this copy."""
 RESYNC_ALL = "pidts run TASK --resync"
-"""Gets a task past lost log: the task takes a new position."""
+"""For a task whose log is lost: the task continues from a new position."""
 MAKE_EQUAL = f"make the target equal to the source: {RESYNC_ALL}"
-"""Gets a task past damaged records."""
+"""The advice if records on the target are damaged."""
 REJOIN = (
     "leave the table out (ignore-tables in block-allow-list) and start the task. Then stop it, give the target's table "
     f"the columns of the source's table, include the table again, and copy it: {RESYNC}"
 )
-"""Gets a table past log that does not fit its recorded structure. `--resync` alone would read the same log again."""
-_COPY_AGAIN = f"copy its tables again, with task-mode: all in the task file: {RESYNC_ALL}"
+"""The advice if the log does not fit a table's recorded structure. `--resync` alone would read the same log again."""
+_COPY_AGAIN = f"set task-mode: all in the task file, and copy its tables again: {RESYNC_ALL}"
 NO_CHECKPOINT = (
-    "Another run has begun the task anew, or somebody has deleted the row. See: pidts status TASK. If the task has not "
-    f"begun there, {_COPY_AGAIN}"
+    "Another run has begun the task anew, or somebody has deleted the row. Run: pidts status TASK. If the task has not "
+    f"begun on this target, {_COPY_AGAIN}"
 )
 START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
-"""Gets a task past an event that concerns no single table."""
+"""The advice if a task halts at an event that concerns no single table."""
 COMPARE_TODO = "Compare the target's table with the source's and correct what differs"
 """The advice to the operator if the target's server does not name an object that refuses a row."""
 OTHER_ROW_TODO = (
@@ -63,16 +63,16 @@ def with_task(text: str, path: str) -> str:
 
 
 def with_service(text: str, options: str, serve_options: str = "") -> str:
-    """Returns the text. Its commands that a service carries out get these options, which name the service.
+    """Adds `options`, which name the service, to each command in the text that a service carries out.
 
-    `serve_options` are those of `pidts serve`, the command that starts the service.
+    `serve_options` are added to `pidts serve`, the command that starts the service.
     """
     text = _OF_SERVICE.sub(lambda found: f"{found[0]} {options}", text) if options else text
     return _SERVES.sub(lambda found: f"{found[0]} {serve_options}", text) if serve_options else text
 
 
 def with_place(text: str, source: str, place: str) -> str:
-    """Returns the text. Its commands get the source and the place of a schema change, as far as they are known.
+    """Returns the text with the source and the place of a schema change in its commands, as far as they are known.
 
     `place` is an Lsn, or a log file and a byte.
     """
@@ -82,7 +82,7 @@ def with_place(text: str, source: str, place: str) -> str:
 
 
 def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> str:
-    """Returns the text. Its commands get these tables of the source, if the tables are known and not too many."""
+    """Returns the text with these tables of the source in its commands, if there are 1 to `_MOST_TABLES`."""
     if not 0 < len(tables) <= _MOST_TABLES:
         return text
     again = shlex.quote(",".join(f"{source}:{name}" if source else str(name) for name in tables))
@@ -96,7 +96,7 @@ CHECKPOINT = "pidts_meta.checkpoint"
 
 
 def for_channel(text: str, anew: str, checkpoint: str) -> str:
-    """Returns the advice for a channel, which begins as `anew` says. `checkpoint`: the table with its checkpoint."""
+    """Returns the advice for a channel: `anew` says how to begin it anew, `checkpoint` is its checkpoint's table."""
     return text.replace(MAKE_EQUAL, anew).replace(_COPY_AGAIN, anew).replace(CHECKPOINT, checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""Many changes of one table as Arrow columns: the form in which rows are passed between the steps of the product."""
+"""Many changes of one table as Arrow columns: the form in which the steps of a batch pass rows on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTIAL = CHANGE_FIELDS.index("partial")
 
 @lru_cache(maxsize=1024)
 def image_type(table: Table) -> pa.StructType:
-    """Returns the type of a table's images."""
+    """Returns the Arrow type of a table's row images."""
     return pa.struct(list(table.arrow))
 
 
@@ -46,7 +46,10 @@ def change_schema(table: Table) -> pa.Schema:
 
 
 def image_column(images: pa.StructArray, place: int) -> pa.Array:
-    """Returns one column of images; NULL without an image. Faster than `pc.struct_field` for a few images."""
+    """Returns one column of images, with NULL where there is no image.
+
+    For a few images, this is faster than `pc.struct_field`.
+    """
     if place < 0:  # the images lack the column, and Arrow would count from the last one
         raise IndexError(place)
     if not images.null_count:
@@ -57,7 +60,7 @@ def image_column(images: pa.StructArray, place: int) -> pa.Array:
 
 
 def byte_size(rows: pa.RecordBatch | pa.Table) -> int:
-    """Returns how many bytes the rows take; of small buffers, their whole size: an exact count takes long."""
+    """Returns how many bytes the rows take; for small buffers, the buffers' size, since an exact count takes long."""
     most = rows.get_total_buffer_size()
     return int(most if most <= _SMALL else rows.nbytes)
 

@@ -14,7 +14,7 @@ FIRST_REAL_DAY = date(1, 1, 1).toordinal() - _EPOCH
 """The first real day, in days since 1970; lower `date32` values are zero and partial dates."""
 
 FIRST_REAL_MICROSECOND = FIRST_REAL_DAY * 86_400_000_000
-"""The first real day, in microseconds since 1970; lower timestamps are of zero and partial dates."""
+"""The first real day, in microseconds since 1970; lower timestamps have zero and partial dates."""
 
 _UNREAL_DAYS = -(2**25)
 _DAY_US = 86_400_000_000
@@ -51,7 +51,7 @@ def split(value: int) -> tuple[int, int]:
 
 
 def text(value: int, *, is_date: bool) -> str:
-    """Returns `YYYY-MM-DD` for a `days` value, with the time for a timestamp, in the server's form."""
+    """Returns a `days` value as `YYYY-MM-DD`, or a timestamp as `YYYY-MM-DD hh:mm:ss.ffffff`."""
     day, time = (value, 0) if is_date else split(value)
     year, month, dom = fields(day)
     shown = f"{year:04}-{month:02}-{dom:02}"

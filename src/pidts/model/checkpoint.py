@@ -26,17 +26,17 @@ class Checkpoint:
     position: str = ""
     """The place of `lsn`, as a log file and a byte in it: `bin.000001:42`."""
     log_file: LogFile | None = None
-    """The log file with the last byte before `position`, or the next one. None: an earlier version stored the
-    checkpoint, or a first start could not find the file out.
+    """The log file with the last byte before `position`, or the next log file. None: an earlier version stored the
+    checkpoint, or a first start could not find out the file.
     """
     epoch: int = 0
     """Each claim of the task raises this number. A run with an older epoch may not write."""
     copy: str = ""
-    """JSON with the progress of the copy, and the places of waiting tables (before `lsn`); may be empty."""
+    """JSON with the progress of the copy, and the Lsns of waiting tables, which are before `lsn`; may be empty."""
     saved_at: float = field(default=0.0, compare=False)
-    """When it was stored, by the target's clock in seconds since 1970; 0 if the clock was not asked for."""
+    """When the checkpoint was stored, by the target's clock in seconds since 1970; 0 if nobody asked for the time."""
     altered: str = field(default="", compare=False)
-    """How somebody has changed the target's row by hand, as far as the row shows it; empty if it shows nothing."""
+    """Says how somebody has changed the checkpoint's row by hand; empty if the row shows no such change."""
 
 
 def epoch_before_first() -> int:
@@ -74,7 +74,7 @@ class DdlJournal:
     state: DdlState = DdlState.INTENT
     epoch: int = 0
     saved_at: float = field(default=0.0, compare=False)
-    """When it was stored, by the target's clock in seconds since 1970; 0 if unknown."""
+    """When the journal was stored, by the target's clock in seconds since 1970; 0 if unknown."""
 
 
 class KeyNote(str):
@@ -90,6 +90,6 @@ class RenderedChange:
     statements: tuple[str, ...]
     notes: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
-    """Statements for which no batch has to wait. Each is executed separately, after the others are committed."""
+    """Statements for which no batch has to wait. Each is executed separately, after `statements` are committed."""
     computed: frozenset[str] = frozenset()
-    """If the statements create or alter a table: the columns whose values the target computes itself then."""
+    """If the statements create or alter a table: the columns whose values the target computes itself afterwards."""

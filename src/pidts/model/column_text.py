@@ -11,7 +11,7 @@ _SECOND_US = 1_000_000
 
 
 def duration_text(column: pa.Array) -> pa.Array:
-    """Returns `[-]HHH:MM:SS.ffffff`, with at least two digits of hours."""
+    """Returns durations as `[-]HHH:MM:SS.ffffff`, with at least two digits of hours."""
     value = column.cast(pa.int64())
     size = pc.abs(value)
     hours = pc.divide(size, _HOUR_US)
@@ -26,7 +26,7 @@ def duration_text(column: pa.Array) -> pa.Array:
 
 
 def decimal_text(column: pa.Array) -> pa.Array:
-    """Returns plain digits: MySQL reads Arrow's form of small values, `1E-8`, as a float."""
+    """Returns decimals as plain digits. Arrow writes small values as `1E-8`, which MySQL reads as a float."""
     scale = column.type.scale
     text = column.cast(pa.string())
     if scale == 0 or not pc.any(pc.match_substring(text, "E")).as_py():

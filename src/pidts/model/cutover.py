@@ -111,7 +111,7 @@ class CutoverCommand:
     process: int
     """The number of the process on its machine."""
     began_at: float
-    """When the command began, in seconds since 1970. It distinguishes commands with one process number."""
+    """When the command began, in seconds since 1970. This distinguishes commands whose process numbers are equal."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
@@ -143,12 +143,12 @@ class Cutover:
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables that it sets, and their former values."""
     servers: Mapping[str, CutoverServer] = field(default_factory=dict)
-    """For each source: the server whose rows were compared, and that this cutover makes read-only. Earlier versions
-    have not recorded it.
+    """For each source: the server whose rows were compared, and that this cutover makes read-only. Records of earlier
+    versions do not have it.
     """
     log_ends: Mapping[str, str] = field(default_factory=dict)
-    """For each source: a place in its log up to which the target had all changes when *stopping* was recorded. Earlier
-    versions have not recorded it.
+    """For each source: a place in its log up to which the target had all changes when *stopping* was recorded. Records
+    of earlier versions do not have it.
     """
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
     """The objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences.
@@ -158,7 +158,7 @@ class Cutover:
     gtid: str = ""
     began_at: float = 0.0
     done_at: float = 0.0
-    """When it began and when it ended, in seconds since 1970; 0: not yet."""
+    """`began_at` and `done_at`: when the cutover began and ended, in seconds since 1970; 0: not yet."""
     command: CutoverCommand | None = None
     """The command that saved this record; None if an earlier version saved it."""
     is_undone: bool = False

@@ -16,7 +16,7 @@ from pidts.model.table import Table
 
 @dataclass(frozen=True)
 class KeptRows:
-    """The rows of a batch that are kept, if some rows are kept and others are not."""
+    """The rows that an early filter keeps of a batch, if it keeps some rows and drops others."""
 
     mask: pa.BooleanArray
 
@@ -60,10 +60,10 @@ class EarlyFilter:
     unwanted: frozenset[Op]
     """Kinds of changes that are all dropped. Their images are not read."""
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
-    """Marks the changes to drop, besides those of an `unwanted` kind; None if there are none."""
+    """Marks the changes to drop, besides changes of an `unwanted` kind. Returns None if there are none."""
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
-    """Given if the decision depends on the time of each change, in microseconds since 1970. Then `at` makes `dropped`
-    from this function, and nobody calls `dropped` before.
+    """Set if the decision depends on the time of each change, in microseconds since 1970. Then `dropped` may be called
+    only after `at` has made it from this function.
     """
 
     def at(self, times: TimesOf) -> EarlyFilter:

@@ -194,7 +194,7 @@ class LoginRefused(PrecheckFailed):
 
 
 class AccessNotGranted(PrecheckFailed):
-    """A server knows the account, but the account has no access from here, or not to the database."""
+    """A server knows the account, but gives it no access from this machine, or no access to the database."""
 
 
 class ServerDown(PrecheckFailed):

@@ -157,7 +157,7 @@ class MariaDbGtidSet:
 
     @classmethod
     def of(cls, gtids: Iterable[MariaDbGtid]) -> MariaDbGtidSet:
-        """Returns the set with the largest sequence number of each domain; of equal ones, with the higher server id."""
+        """Returns the set with the last GTID of each domain: the largest number, then the largest server id."""
         furthest: dict[int, MariaDbGtid] = {}
         for gtid in gtids:
             known = furthest.get(gtid.domain)
@@ -219,7 +219,7 @@ _last: tuple[str, GtidSet] = "", MySqlGtidSet()
 
 def with_gtids(gtid_set: str, gtids: tuple[str, ...]) -> str:
     """Returns the text of a set with additional GTIDs."""
-    global _last  # noqa: PLW0603 - the next batch begins with the text that the last one has ended with
+    global _last  # noqa: PLW0603 - the next batch begins with the text with which the last batch has ended
     if not gtids:
         return gtid_set
     mariadb = ":" not in gtids[0]

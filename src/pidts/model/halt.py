@@ -23,7 +23,7 @@ class Halt:
     tables: tuple[TableName, ...]
     """The halted tables; empty: all tables of the task."""
     lsn: Lsn
-    """The place of the schema change. For refused rows: the place up to which the target has the table."""
+    """The place of the schema change. For refused rows: the place up to which the target has the table's changes."""
     position: str = ""
     """The place `lsn` as a log file and a byte; empty if it is not known."""
     statement: str = ""
@@ -50,7 +50,7 @@ class Halt:
     """
 
     is_earlier: bool = False
-    """Whether the halt was recorded before this start of the task, which has not reached its place again."""
+    """Whether the halt was recorded before the task's last start, and the task has not reached its place since then."""
 
     @property
     def place(self) -> str:
@@ -134,7 +134,7 @@ class CommandKind(StrEnum):
     REVERT = "revert"
     """Cancels an earlier ddl command, and runs the statement in the log unchanged, from its beginning."""
     UNLOCK = "unlock"
-    """Runs the statement in the log without the shards that have not arrived. They pass it when they arrive."""
+    """Runs the statement in the log without waiting for other shards. A shard that arrives later does not run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Places in a source's log: the log sequence number, and the server's own position.
 
 An Lsn is computed from the log alone, and never from a counter: the same bytes always have the same Lsns. Lsns compare
-in the order of the log. First counts how often the source was replaced by another server (`change_no`). Then follow the
-log file, the byte in that file, and the row in the event that begins at this byte.
+in the order of the log. The first number, `change_no`, counts how often the source was replaced by another server. Then
+follow the log file, the byte in that file, and the row in the event that begins at this byte.
 
 A *transaction's* Lsn is the byte after its last event. The server itself reports this byte as its position after the
 commit. A *row's* Lsn is the first byte of its event. So the Lsn of every row is greater than the Lsn of the previous

@@ -1,4 +1,4 @@
-"""What a task does if a row of the target differs from the row that the source had."""
+"""The choices for a row of the target that differs from the source's row before a change."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class OnDivergence(StrEnum):
     WARN = "warn"
     """The source's values are written, and a warning is logged."""
     LOCK = "lock"
-    """The row is set aside with all its changes until an operator decides; all other rows go on."""
+    """The row is set aside with all its changes until an operator decides. Changes of other rows are applied."""
     HALT = "halt"
     """The table waits for an operator."""

@@ -1,4 +1,4 @@
-"""The zone that owns a range of rows, if this has changed since the task files were written."""
+"""The zone that owns a range of rows, if the owner has changed since the task files were written."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RangeOwner:
     settled: bool
     """Whether the last move has ended."""
     number: int
-    """How many moves the range has had, including moves that were taken over or undone. Because of it, an earlier move
-    does not overwrite a later one.
+    """How many moves the range has had, including moves that were taken over or undone. A record with a lower number
+    does not overwrite a record with a higher one.
     """
     ranges: str
     """All ranges of the task files at the last move, in the form of `Owners.text`."""

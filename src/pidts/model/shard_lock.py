@@ -55,7 +55,8 @@ class Arrival:
     computes: frozenset[tuple[str, object]] = frozenset()
     """The generated columns that the statement adds, with their expressions, which a structure does not have."""
     adds: frozenset[str] = frozenset()
-    """The columns that the statement adds, in lower case. Structures do not show whether one is new or renamed."""
+    """The columns that the statement adds, in lower case. A structure does not show whether a column is new or renamed.
+    """
 
     @property
     def unlocked(self) -> bool:

@@ -59,7 +59,7 @@ class Key:
     name: str
     columns: tuple[str, ...]
     unique: bool = False
-    """Whether no two rows have the same values in these columns, as whole columns."""
+    """Whether no two rows may have the same values in these columns. False for a key over prefixes of columns."""
     primary: bool = False
     prefixes: tuple[int | None, ...] = field(default=(), compare=False)
     """How many characters or bytes of each column are in the key, None for the whole column; empty: whole columns."""
@@ -99,7 +99,7 @@ class Table:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Returns the primary key's columns, else those of the first unique key without NULL; empty without either."""
+        """Returns the primary key's columns, else those of the first unique key without nullable columns, else none."""
         for key in self.keys:
             if key.primary:
                 return key.columns
@@ -137,14 +137,17 @@ class Table:
 
     @property
     def of_any_shard(self) -> Table:
-        """Returns the structure without what may differ between shards: computed expressions and ZEROFILL."""
+        """Returns the structure without ZEROFILL and expressions of generated columns: shards may differ in them."""
         if not any(column.computed or column.type.zerofill is not None for column in self.columns):
             return self
         columns = (replace(column, computed="", type=replace(column.type, zerofill=None)) for column in self.columns)
         return replace(self, columns=tuple(columns))
 
     def computes_as(self, other: Table) -> bool:
-        """Whether another table with the same columns has the same expressions: equal tables may differ in them."""
+        """Whether another table with the same columns has the same expressions for generated columns.
+
+        Tables that differ only in these expressions count as equal (`==`).
+        """
         return all(one.computed == another.computed for one, another in zip(self.columns, other.columns, strict=True))
 
     def renamed(self, name: TableName) -> Table:
@@ -189,7 +192,7 @@ class Table:
 
 
 def _key_to_json(key: Key) -> dict[str, Any]:
-    """Returns rare fields only if they differ from their defaults: so the records of many tables are small."""
+    """Returns plain values. Rare fields are left out if they have their defaults, so that records stay small."""
     data: dict[str, Any] = {
         "name": key.name,
         "columns": list(key.columns),

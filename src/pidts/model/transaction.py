@@ -1,9 +1,8 @@
 """Transactions in the relay's index, and the places of their raw events.
 
-The rows of a two-phase XA transaction are in the log when they are prepared, and count only once they are committed.
-The log has a group that ends in XA_PREPARE, and later a group with `XA COMMIT` or `XA ROLLBACK`: maybe after many other
-transactions, and in another log file. The prepared changes become visible on the source with the commit. So the commit
-is their place in the order of transactions.
+The rows of a two-phase XA transaction are in an event group that ends in XA_PREPARE. A later event group, maybe after
+many other transactions and in another log file, has `XA COMMIT` or `XA ROLLBACK`. The prepared changes become visible
+on the source with the commit. So the commit is their place in the order of transactions.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Transaction:
     """A statement in the transaction other than BEGIN, COMMIT and similar ones; None if there is none."""
     ddl_schema: str = ""
     xa: Xa | None = None
-    """The step of a two-phase XA transaction, or None. If it only prepares, the entry is empty."""
+    """The step of a two-phase XA transaction, or None. If the step is PREPARE, there is nothing to apply."""
 
     @property
     def is_empty(self) -> bool:
@@ -115,7 +114,7 @@ class CommittedEventGroups:
 
     @classmethod
     def of(cls, place: PreparedExtent, commit: Lsn, time: int) -> CommittedEventGroups:
-        """Returns one group, which this event has committed at this time."""
+        """Returns the group at this place, which the event at `commit` has committed at this time."""
         numbers = _GROUP.pack(place.offset, place.size, place.begin.offset, commit.offset, time)
         return cls(place.segment, place.begin, commit, numbers)
 
@@ -177,7 +176,7 @@ class LogEntry:
     None. No other entry has these rows, and this entry has no other rows: its PREPAREs and ROLLBACKs apply none.
     """
     is_after_gap: bool = False
-    """Whether the reader has set `prev_lsn` to the place after which it reads. No entry may end there."""
+    """Whether the reader has set `prev_lsn` to the place after which it reads. Perhaps no entry ends at that place."""
 
     @property
     def groups(self) -> CommittedEventGroups | None:

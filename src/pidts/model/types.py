@@ -111,8 +111,8 @@ class ColumnType:
     refuses_unreal: bool = field(default=False, compare=False)
     """Whether the target refuses zero and partial dates."""
     zerofill: bool | None = field(default=None, compare=False)
-    """Whether the server shows unsigned numbers of this column with zeros before them. None: unknown, for structures
-    that an older version has recorded, or that only the log's metadata shows.
+    """Whether the server shows unsigned numbers of this column with zeros before them. None: unknown, since an older
+    version has recorded the structure, or only the log's metadata shows it.
     """
 
     @property

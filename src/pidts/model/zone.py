@@ -44,7 +44,7 @@ def mark_table(zone: str) -> str:
 
 
 def drop_mark(zone: str) -> str:
-    """Returns the name of the table by which a DROP TABLE names this zone: it is one of the tables to drop."""
+    """Returns the name of the table that a DROP TABLE from this zone lists among the tables to drop."""
     return f"{_DROPPED_FROM}{zone}"
 
 

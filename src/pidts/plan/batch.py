@@ -1,4 +1,4 @@
-"""The parts of a batch, which Spark's tasks work on."""
+"""Computes a batch from two states of the task: the slices of the log from which the batch takes rows."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _parts_of_held_tables(
         first, *others = sorted(groups)
         together = [first]
         for begin in others:
-            # The log can be cut only where an entry ends. So tables at another place are read separately.
+            # The log can be cut only where an entry ends. So tables that begin at another place are read separately.
             if is_end_of_entry(log, begin, to):
                 together.append(begin)
             else:

@@ -32,8 +32,8 @@ def origin_of_held(
 ) -> str | None:
     """Returns the zone of the next change of a held table; None if no held table has a change left.
 
-    Held tables come first when the zone of the batch's changes is chosen. Otherwise they would wait as long as other
-    tables have changes of another zone.
+    Held tables come first when the zone of the batch's changes is chosen. Otherwise held tables would wait as long as
+    other tables have changes of another zone.
     """
     joined = JoinedTables(state.copy)
     for waiting in state.held:
@@ -102,8 +102,8 @@ class HeldTablesOfBatch:
             else:
                 moving.append(waiting)
         if self._limits.one_origin:
-            # One zone was chosen for the batch's changes, because of the tables of one place. They must not wait for
-            # tables of another place.
+            # The zone of the batch's changes was chosen for the held tables at one place. These tables must not wait
+            # for tables at another place.
             for waiting in moving:
                 self._advance(waiting, [], log, goal, Size(self._limits))
         else:

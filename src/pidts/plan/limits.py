@@ -11,8 +11,8 @@ _LEAST_ROWS = 500
 class Limits:
     """The limits of one batch and of its copy. A batch may exceed them by one entry of the log.
 
-    An entry is one transaction, since none is cut, or several small transactions (`joined`). Tables that catch up have
-    these limits separately, for each place at which tables are held.
+    An entry is one whole transaction of any size, or several small transactions (`joined`). The limits count separately
+    for tables that catch up, for each place at which tables are held.
     """
 
     transactions: int = 50_000

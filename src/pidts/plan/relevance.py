@@ -44,8 +44,7 @@ class Relevance:
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed. If such a table is being copied, its progress is not valid any more: it is a
-    value of the old key.
+    """Tables whose key may have changed. A copy of such a table begins again: its progress is a value of the old key.
     """
     comes_back: bool = False
     """Whether the rows came from a zone whose changes the task does not pass on. No slice extends over them."""
@@ -158,7 +157,7 @@ def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:
     """Whether a place is the end of an entry of the log, so that the log can be read up to this place.
 
     False if the place is inside a transaction, of which an earlier run has committed a part. Also False if no entry of
-    the relay ends there, as after a change of the source's server.
+    the relay ends at this place, as after a change of the source's server.
     """
     entry = next(iter(log(lsn, to)), None)
     return entry is not None and entry.transaction.prev_lsn == lsn and not entry.is_after_gap

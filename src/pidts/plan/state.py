@@ -26,7 +26,7 @@ _Text: TypeAlias = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class HeldTables:
-    """Tables that are held together at a place before the task's."""
+    """Tables that are held together at an earlier place than the task's other tables."""
 
     tables: frozenset[TableName]
     lsn: Lsn

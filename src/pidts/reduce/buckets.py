@@ -29,8 +29,7 @@ from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps
 TWO_WORKERS = IncompleteInsert(
     "the row's old key and its new key are written by two workers", "Set worker-count: 1, or SET GLOBAL"
 )
-"""Why the INSERT half of an update may lack values: the row with the old key has them, and another worker removes it.
-"""
+"""The reason why the INSERT half of an update may lack values: another worker removes the row that has the values."""
 _DECIMAL_FORMS = ((r"^0(\.0+)?(E.*)?$", "0"), (r"\.0+(E.*)?$", r"\1"), (r"(\.[0-9]*[1-9])0+(E.*)?$", r"\1\2"))
 """Regular expressions, each with the text to insert: they find a zero, and zeros at the end of the digits."""
 _ODD = 0x9E3779B97F4A7C15

@@ -1,9 +1,9 @@
 """Finds columns by which two rows of the target can collide although their identities differ.
 
-A row whose value changes in one of these columns is removed before anything is written. The *target's* keys decide
-which columns these are: the target may have keys that the source lacks, or keys that treat more values as equal. If a
-key has prefixes of columns, the whole columns are watched: a prefix changes only if its column changes. If a key has an
-expression, or a condition on its rows, all columns of the table are watched.
+These columns are *watched*: a row whose value in a watched column changes is removed before anything is written. The
+*target's* keys decide which columns are watched: the target may have keys that the source lacks, or keys that treat
+more values as equal. If a key has prefixes of columns, the whole columns are watched: a prefix changes only if its
+column changes. If a key has an expression, or a condition on its rows, all columns of the table are watched.
 
 A key over whole columns is not watched if it has all columns of the identity: two rows with equal values in such a key
 are the same row.

@@ -83,7 +83,7 @@ FEW: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class FewKeys:
-    """The keys of a few changes as Python values, with the bytes of each text, which sort in the same order."""
+    """The keys of a few changes as Python values. Texts are bytes, which sort in the same order as the texts."""
 
     ops: list[int]
     before: list[tuple[Any, ...]]
@@ -100,7 +100,7 @@ class FewKeys:
 
 
 def few_keys(batch: ChangeBatch) -> FewKeys | None:
-    """Returns a small batch's keys; None if it has many, or keys with NULL or that Arrow compares otherwise."""
+    """Returns a small batch's keys; None for large batches, partial images, NULL in keys, and types not `_is_plain`."""
     if not 0 < len(batch) <= FEW or batch.is_partial:
         return None
     names = batch.table.identity

@@ -5,7 +5,7 @@ matter: the sum for each distinct row is the whole effect. A row that the log re
 batch added it. So the target has at least as many copies as the sum removes.
 
 Rows are distinguished by the bits of the source's images. For removed rows, 0.0 and -0.0 count as one value: a target
-treats them as equal, so both would find the same rows.
+treats them as equal, so removing either value would find the same rows.
 """
 
 from __future__ import annotations

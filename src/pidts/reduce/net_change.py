@@ -57,7 +57,7 @@ class ExpectedRows:
     is_changed: pa.BooleanArray
     """For each row of `upserts`, whether `changed` has it. Other rows are new, or are removed and written again."""
     absent: pa.Table
-    """The keys in `deletes` at which the source had no row. So the target must not have one before this change."""
+    """The keys in `deletes` at which the source had no row. So the target must have no row there before this change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ A row was new in the batch if its first change is an INSERT, or an UPDATE from a
 target is removed. Two kinds of changes do not count as a first change:
 
 - A copied row. While a table is being copied, all its rows on the target came from the log or from an earlier chunk. So
-  they equal the source's rows at the start of the batch.
+  these rows equal the source's rows at the start of the batch.
 - A key that a repair has not found on the source. If the log has no change of it, the row is removed; otherwise the log
   decides.
 
@@ -33,13 +33,13 @@ effect is computed for each row in each of these tables (the shards). The row ex
 it. The target then gets it from the shard that wrote it last. The INSERT and the DELETE may also be in different parts
 of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the shards may have a row with a
 given key. If two shards had such a row, and a batch ended there, the later DELETE would remove the row. A target table
-with only one source table does not count as merged. If a row is inserted and deleted, its key is removed nevertheless:
-a chunk of the copy may have loaded the row.
+with only one source table does not count as merged: there, a row that the batch inserts and deletes is removed, since a
+chunk of the copy may have loaded it.
 
-The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
-in these columns from another table's row, or from a row of a dropped table of the same name. These changes may make a
-row new to its table (INSERT, UPDATE from another key, copied row). Then the target's row with its key is removed first,
-whichever table it belongs to. If a row's table had it before, the row keeps its values in these columns.
+The target table may be *wider*: it may have columns that a row's own table lacks. A new row must not keep values in
+these columns from another table's row, or from a row of a dropped table of the same name. A row is new to its table
+after an INSERT, after an UPDATE from another key, and if it was copied. Then the target's row with the same key is
+removed first, whichever table it belongs to. A row that its table already had keeps its values in these columns.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
 
 @lru_cache(maxsize=1024)
 def _no_keys(table: Table) -> pa.Table:
-    """Returns an empty list of keys. Most small batches delete nothing, so it is cached."""
+    """Returns an empty list of keys. It is cached, since most small batches delete nothing."""
     return pa.schema([table.arrow.field(name) for name in table.identity]).empty_table()
 
 

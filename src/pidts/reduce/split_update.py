@@ -17,7 +17,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class IncompleteInsert:
-    """Why an INSERT half cannot be completed, and the advice to operators who cannot set full row images."""
+    """The reason why an INSERT half cannot be completed, and the beginning of the advice to operators."""
 
     what: str
     todo: str
@@ -45,7 +45,7 @@ def halved_bitmaps(
     """Returns the bitmaps of the columns that the images of both halves have.
 
     An INSERT half that lacks some columns keeps both bitmaps, which mark it as a half. Only the row with the old key
-    has its missing values. This row is not available here, so the half can never be completed. If `lack` is given, the
+    has the missing values. This row is not available here, so the half can never be completed. If `lack` is given, the
     function raises `Halted` for such a half. Only generated columns may be missing: MariaDB leaves them out of every
     update, and the target computes them. `row` is the index of each change in the batch.
     """

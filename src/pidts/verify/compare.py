@@ -31,7 +31,7 @@ _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
 """The codes of a table's halts while its structure is changing."""
 _MANY_ROWS = 500_000
-"""A table with fewer rows than this is compared in this process: others would need seconds to start."""
+"""A table with fewer rows than this is compared in this process: other processes would need seconds to start."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 
@@ -60,7 +60,7 @@ class ComparisonProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """What a comparison calls: to show its progress, to save it, to stop, and to handle differences."""
+    """The functions that a comparison calls: to show and save its progress, to stop, and to handle differences."""
 
     show: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
@@ -202,7 +202,7 @@ class _Comparison:
         return walk.run()
 
     def _unfit(self, table: Table) -> TableReport | None:
-        """Returns the report of a table that cannot be compared, even with its pending changes; otherwise None."""
+        """Returns a report if the table cannot be compared, even after its pending changes have arrived; else None."""
         misfits = self.target.misfits(table)
         if misfits == []:
             return None

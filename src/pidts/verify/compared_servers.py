@@ -23,7 +23,7 @@ LogPlaces: TypeAlias = tuple[Lsn, ...]
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """The rows above one key and up to another. None means no limit."""
+    """The rows above one key and up to another key. None means no limit."""
 
     after: Key | None = None
     upto: Key | None = None
@@ -57,10 +57,10 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NotCaughtUp:
-    """Why the target does not have all log of a member, and whether waiting for it is in vain."""
+    """The reason why the target does not have all log of a member, and whether waiting for this log is in vain."""
 
     waits: str = ""
-    """What the member waits for, if it is known. While it waits, its rows cannot be equal."""
+    """The cause for which the member waits, if it is known. While the member waits, its rows cannot be equal."""
     is_stopped: bool = False
     """Whether waiting is in vain because the task does not run. Then it is enough to start the task."""
 

@@ -31,7 +31,7 @@ _MANY_DOUBTFUL = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a `Walk` calls."""
+    """The functions that a `Walk` calls."""
 
     settle: Callable[[pa.Table, int], TableReport]
     """Settles doubtful keys, a given number at a time. Returns a report to add to that of the table."""

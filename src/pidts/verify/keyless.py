@@ -1,7 +1,8 @@
 """Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
-First, each server computes a checksum of its side. If one of them cannot, both sides are read part by part, and PiDTS
-computes the checksums. If they differ, both sides are read once more, and the copies of each distinct row are counted.
+First, each server computes a checksum of its rows. If a server cannot, both sides are read part by part, and PiDTS
+computes the checksums. If the checksums differ, both sides are read once more, and the copies of each distinct row are
+counted.
 
 If a change of a row is still pending, the row differs now and is equal later. So a row counts as different only if all
 of several readings find the same two unequal numbers of copies. In each reading, the source is read first, then the
@@ -76,7 +77,7 @@ def compare_multisets(
 def _servers_sums(
     source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher
 ) -> tuple[Sum, Sum | None] | None:
-    """Returns both checksums, or None if a server has none. The target's is None if it lacks changes."""
+    """Returns both checksums, or None if a server has none. A target that lacks changes has the checksum None."""
     table = matcher.table
     there = source.sum(table, _WHOLE) if target.has_sums else None
     if there is None:

@@ -51,7 +51,7 @@ class Matcher:
     def verdicts(
         self, keys: pa.Table, source: pa.Table, target: pa.Table
     ) -> dict[int, tuple[DifferenceKind, tuple[str, ...], int]]:
-        """Returns what was found for each key whose rows are not equal, by the key's index in `keys`.
+        """Returns a finding for each key whose rows are not equal, by the key's index in `keys`.
 
         A finding has the kind of difference, the columns that differ, and the index of the target's row, or -1.
         """

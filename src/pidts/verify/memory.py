@@ -80,7 +80,7 @@ class MemoryFile:
 
     def save(self, memory: ComparisonState) -> None:
         """Saves the state. A crash leaves either the old file or the new file."""
-        make_folder(self.path.parent, 0o700)  # this may make the task's relay, which is for its user alone
+        make_folder(self.path.parent, 0o700)  # this may create the task's relay, which only the task's user may read
         replace_file(self.path, json.dumps(_to_json(memory), ensure_ascii=False), durable=False)
 
     def forget(self) -> None:

@@ -55,7 +55,7 @@ class MergedTable:
     most: Table | None = None
     """The table that also has the columns that only some members have; None if there are no such columns."""
     note: str = ""
-    """Which columns are not compared, as text."""
+    """A text that names the columns that are not compared."""
 
     @property
     def is_side_by_side(self) -> bool:

@@ -95,4 +95,4 @@ POSTGRES: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""The normal forms for PostgreSQL: for `char(n)`, `jsonb`, and zero and partial dates, which are NULL there."""
+"""The normal forms for PostgreSQL: for `char(n)`, `jsonb`, and zero and partial dates, which PostgreSQL has as NULL."""

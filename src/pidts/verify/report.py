@@ -23,7 +23,7 @@ class DifferenceKind(StrEnum):
     WAITING = "waiting"
     """A row that is not equal while its table waits for a schema change or is halted, or while its task does not run.
 
-    The waiting changes may make the row equal. Which rows they concern is not read.
+    The waiting changes may make the row equal. PiDTS does not read which rows these changes concern.
     """
     LOCKED = "locked"
     """A row that is not equal because it is set aside for an operator."""
@@ -42,7 +42,7 @@ class RowDifference:
     members: tuple[str, ...] = ()
     """In a merged table, the members that have the row."""
     shard: str | None = ""
-    """The source's table to which an extra row belongs, by its extracted columns. None: none that exists."""
+    """The source's table to which an extra row belongs, by its extracted columns. None: the table does not exist."""
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={plain_value(value)}" for name, value in self.key.items())
@@ -118,7 +118,7 @@ class TableReport:
     different: int = 0
     unsettled: int = 0
     problem: str = ""
-    """Why the table as a whole cannot be equal."""
+    """The reason why the table as a whole cannot be equal."""
     has_key: bool = True
     filtered: bool = False
     """Whether the task leaves out some of the table's changes, so that rows may differ on purpose."""
@@ -135,7 +135,7 @@ class TableReport:
     members: tuple[str, ...] = ()
     """The tables that are merged into this one, each with its source."""
     note: str = ""
-    """Which part of the table was not compared, as text."""
+    """A text that names the part of the table that was not compared."""
     of_no_shard: int = 0
     """How many extra rows have extracted values of no existing table."""
     not_compared: int = 0

@@ -51,7 +51,7 @@ _Stamp = bytes | None
 
 @dataclass(frozen=True, slots=True)
 class UnequalKeys:
-    """Keys of unequal rows, and what was found about each."""
+    """Keys of unequal rows, with a finding about each key."""
 
     keys: pa.Table
     found: tuple[Found, ...]
@@ -122,7 +122,7 @@ def settle(
 
 
 class _Rounds:
-    """What was found about some keys in the rounds so far. Keys are known by their numbers."""
+    """The findings about some keys in the rounds so far. Each key is identified by its number."""
 
     def __init__(
         self,
@@ -138,9 +138,9 @@ class _Rounds:
         self._whose = source.row_members(matcher.table)
         self._watches = [_Watch() for _ in range(len(keys))]
         self._final: dict[int, Found] = {}
-        """What no later round changes."""
+        """The findings that no later round changes."""
         self._last: dict[int, Found] = {}
-        """What the last round has found, and a later round may change."""
+        """The findings of the last round, which a later round may change."""
         self._having: dict[int, tuple[int, ...]] = {}
         self._belongs_to: dict[int, int] = {}
         self._waits: dict[str, None] = {}
@@ -208,7 +208,7 @@ class _Rounds:
         return definite
 
     def result(self) -> UnequalKeys:
-        """Returns what was found about each unequal key. Keys that are still doubtful are unsettled."""
+        """Returns the finding about each unequal key. Keys that are still doubtful are unsettled."""
         final = self._final
         final |= {number: (DifferenceKind.UNSETTLED, columns) for number, (_, columns) in self._last.items()}
         wrong = sorted(final)

@@ -34,7 +34,7 @@ _VAIN = 4
 
 @dataclass(frozen=True, slots=True)
 class SpanResult:
-    """What the first comparison of a span, or of a part of it, has found."""
+    """The result of the first comparison of a span, or of a part of a span."""
 
     rows: int
     """How many rows the source has."""

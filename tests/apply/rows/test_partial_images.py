@@ -285,7 +285,7 @@ def test_a_row_takes_nothing_from_another_row_that_was_read_at_its_old_key(
     with pytest.raises(Halted, match="got another key") as caught:
         beside_copy(changes, [OTHER], is_waiting=is_waiting, is_ahead=how == "ahead", is_unread=nothing, **options)
     assert_partial(caught.value, 100)
-    assert f"`pidts run TASK --resync {PLAIN.name}`" in caught.value.todo
+    assert f"run: pidts run TASK --resync {PLAIN.name}" in caught.value.todo
     assert "Stop changing keys and unique values" in caught.value.todo
     assert "binlog_row_image = FULL" in caught.value.todo
 

@@ -15,11 +15,11 @@ again.
 **Where DDL is part of a transaction**, one transaction runs the statements, locks a checkpoint row to check the epoch,
 writes structures and "done", and commits. The row is locked last, so that batches of other tables can commit until
 then. Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was replaced may still
-execute statements. It waits for the locks of this run, or this run waits for its locks. It ends with `Fenced` before it
-can commit.
+execute statements. The old run waits for the locks of the new run, or the new run waits for the locks of the old run.
+The old run ends with `Fenced` before it can commit.
 
-**Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock stops a late statement of a
-run that was replaced. So:
+**Where each DDL statement commits by itself** (MySQL, MariaDB, TiDB), no row lock stops a late statement of a run that
+was replaced. So:
 
 1. Take the lock of this change. The lock ends with the connection on which the statements run. While a run holds it, no
    other run makes this change. A run that loses the lock has lost the connection, and cannot run anything. A server may

@@ -11,7 +11,7 @@ them as the statement leaves it. A comparison of the rest would prove no more, a
 attributes differently.
 
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    does not count as made: each zone's rows have their own times
-    ADD COLUMN c, ADD COLUMN d, and c is there    is not made: the server refuses the statement; a person has to look
+    ADD COLUMN c, ADD COLUMN d; only c exists     is not made: the server refuses the statement; a person has to look
     MODIFY c, where the types are not the same    is not made: the statement is run, and changes nothing if it was made
     ADD COLUMN c ... AS (a + b)                   does not count as made: servers write one expression in several ways
     DROP c, ADD c                                 does not count as made: the structure does not show the values

@@ -43,8 +43,8 @@ _log = structlog.get_logger(__name__)
 
 _NONE: Numbers = np.zeros(0, np.int64)
 _TODO = (
-    "Give the target's row the values that the source's row had before the change, or let the source's values win "
-    "(on-divergence: overwrite)"
+    "Give the target's row the values that the source's row had before the change. Or, to let the source's values win, "
+    "set pidts.on-divergence: overwrite"
 )
 
 
@@ -105,8 +105,8 @@ class WritableChanges:
     expecting: set[TableName]
     """Tables whose rows the target compares while it writes: each change is sent with the expected row."""
     inserting: set[TableName]
-    """Tables for which the target refuses a new row if it already has the key. The rows of the inserted keys were not
-    read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
+    """Tables for which the target refuses a new row if a row with its key exists. The rows of the inserted keys were
+    not read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
     """
     differing_rows: dict[TableName, pa.Table]
     """Rows of `there` that the batch changes although they differ from the source's rows."""
@@ -356,7 +356,7 @@ def _demand_own(parts: Sequence[ChangeBatch], settings: ComparisonSettings) -> N
             f"zone {settings.writer} has written to this table, and is not its only owner. The table has no key, so "
             "these changes cannot be set aside",
             where=Where(table=str(table.name), position=str(lsn)),
-            todo="Look at what was written there. Give the table a primary key in all zones, or give it one owner "
+            todo="Look at the rows that this zone has written. Give the table a primary key in all zones, or one owner "
             "(pidts.owners) and let only programs of that zone write to it",
         )
 

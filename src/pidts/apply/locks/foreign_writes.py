@@ -10,8 +10,8 @@ Each key of a change is judged by the row that had the key before the change, an
 Each key is judged separately, as everywhere in this folder. An example: a zone deletes another zone's row and inserts a
 row of its own with the same key. The DELETE is foreign, and the INSERT is held after it.
 
-If the owner of a row depends on columns, the log must have these columns. Values completed from the target would say
-who owns the *target's* row. If the log lacks them, the table halts.
+If the owner of a row depends on columns, the log must have these columns, or the table halts. Values completed from the
+target would say who owns the *target's* row.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ def _demand_known(events: KeyEvents, owners: Owners, known: Mask, asked: Numbers
             "partial-row-image",
             f"the log does not have the values of {', '.join(sorted(names))}, which decide which zone owns a row",
             where=Where(table=str(batch.table.name), position=str(lsn)),
-            todo="SET GLOBAL binlog_row_image=FULL in the zone, and let its sessions reconnect. To get past this "
+            todo="Run SET GLOBAL binlog_row_image=FULL in the zone, and let its sessions reconnect. To get past this "
             "change, stop the task and remove the condition from pidts.owners",
         )

@@ -1,4 +1,4 @@
-"""The target's row of each key of a batch's changes. Keys that the target treats as equal are one key here.
+"""Reads the target's row for each key that a batch changes. Keys that the target treats as equal are one key here.
 
 An UPDATE, or a program that writes to the target, may spell a key in another way. Where the column's collation ignores
 case, 'Ada' and 'ADA' are one key of one row. Removing the row of one spelling removes the row of the other:
@@ -61,7 +61,7 @@ def joined_keys(
     - `wanted` selects these keys and the keys that will be locked.
     - `others` has the keys of other locks by class. A key of such a class gets the spelling of the lock's key.
 
-    If no keys have to be joined, it returns `found` itself.
+    If no keys have to be joined, the function returns `found` itself.
     """
     events = found.events
     members: dict[str, list[int]] = {}

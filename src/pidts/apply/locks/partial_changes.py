@@ -27,7 +27,8 @@ belongs, with one exception: a log may have whole before images and partial afte
 several workers, the half of an UPDATE at the new key then lacks the values that the other half has, and is held.
 
 Outside of zones, missing values of a row at its new key are taken from the target's row at the old key. Between zones,
-the row there may be a different one. So both keys are held, with the values that the log has (`KnownColumns.partial`).
+the target may have a different row at the old key. So both keys are held, with the values that the log has
+(`KnownColumns.partial`).
 
 If versions decide (`pidts.conflict: version`), a partial change halts its table (`pidts.apply.prepare`). If owners
 decide, it is compared and applied with the columns that the log has, since only one zone writes a row.

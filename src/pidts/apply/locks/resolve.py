@@ -132,7 +132,7 @@ def outlook(
     take: ResolveWith,
     values: Mapping[str, Any] | None = None,
 ) -> ResolvePreview:
-    """Returns what resolving a lock would do; `values` are the values that an operator sets."""
+    """Returns the preview of a lock's resolution; `values` are the values that an operator sets."""
     return _looked_at(session, task, source, [lock], take, values)[0]
 
 

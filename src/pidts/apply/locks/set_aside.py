@@ -89,8 +89,8 @@ class SetAside:
     def with_locked_keys(self, key_rows: KeyRows, found: Divergence | None) -> KeyRows:
         """Returns the batch's keys, after it has joined keys that the target treats as equal.
 
-        Keys are joined only if one of them is locked or will be locked. If no keys have to be joined, it returns
-        `key_rows` itself.
+        Keys are joined only if one of them is locked or will be locked. If no keys have to be joined, the method
+        returns `key_rows` itself.
         """
         keys, locks = key_rows.events.keys, self._locks(key_rows.events.batch.table)
         names = lock_ids(keys)

@@ -87,8 +87,8 @@ def waiting_keys(
 ) -> dict[int, str]:
     """Returns the free keys that need a unique value of a locked row, each with this row's lock.
 
-    The value's row may also be one that itself waits for a locked row. `ids` has the id that each key's lock has or
-    would have. `other_locks` has the locks of rows in `found` that the batch does not change.
+    The row that has the value may also wait for a locked row itself. `ids` has the id that each key's lock has or would
+    have. `other_locks` has the locks of rows in `found` that the batch does not change.
     """
     if not len(found.change):
         return {}

@@ -5,7 +5,7 @@ comes from another zone. With three zones or more, a program in the zone itself 
 into the zone sees it:
 
     a    UPDATE 1 -> 2                                 b    the same UPDATE
-    c    a's change arrives first; b's was then already made. A program of c: UPDATE 2 -> 1
+    c    a's change arrives first; then b's change was already made. A program of c: UPDATE 2 -> 1
     c's change reaches a and b before they have each other's change.
     Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b. In the end a and b have 2, and c has 1
 

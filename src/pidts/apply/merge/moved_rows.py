@@ -430,12 +430,12 @@ class _Outcomes:
         replaced = "the target's row" if other == EARLIER else f"the row of {other}"
         return Halted(
             "key-in-two-shards",
-            f"a large transaction has given a key to {self._member_of(outcome)} and now removes it there. The former "
-            f"change has replaced {replaced} with this key. If another shard still has that row, the target would lose "
-            "it",
+            f"a large transaction has given a row of {self._member_of(outcome)} this key, and now removes the row. The "
+            f"earlier change has replaced {replaced} with this key on the target. If another shard still has the "
+            "replaced row, the target would lose it",
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
-            todo=f"Copy the shards of this table again: {RESYNC}. When they are copied, remove rows that no shard has: "
-            "pidts repair TASK --remove-extra, then once more with --apply",
+            todo=f"Copy the shards of this table again: {RESYNC}. Then, to remove rows that no shard has, run: pidts "
+            "repair TASK --remove-extra. Run it once more with --apply",
         )
 
     def without(self, dropped: Mask, written: Mask) -> list[ChangeBatch]:

@@ -2,7 +2,7 @@
 
 The rules and the tables of every source are recorded before the first row of these tables is written. So a reader that
 sees a row of another table finds that table in the records. The answer is valid until the transaction that asks ends.
-The transaction may remove rows because of it.
+That transaction may remove rows because of the answer.
 
 If a table was dropped or emptied, and its rows stayed among those of other tables, the commit of this change recorded
 that they stayed. Without this record, another table with the same extracted values would treat these rows as its own:
@@ -124,7 +124,7 @@ def _destination(
 ) -> Destination | None:
     """Returns the target of a table under the rules that are recorded for its source; None if they give it no target.
 
-    `rules` keeps the rules that earlier calls have read: those of a source are read once.
+    `rules` keeps the rules that earlier calls have read, so the rules of a source are read once.
     """
     if (task, source) not in rules:
         text = session.meta.notes.read(task, SourceTablesKey(source), RULES)

@@ -16,7 +16,8 @@ key, and "row 5" is a row of version 5.)
 
 **The latest write arrives.** No zone on the path of the latest write ignores it. So each of these zones has the write
 in its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a
-row of another version, the removed row is written first, in the same transaction. Otherwise, in two examples:
+row of another version, the removed row is written first, in the same transaction. Two examples of what would happen
+without this write:
 
     ring b -> c -> a    b inserts row 5 and deletes it. Both changes reach c in one batch, and c has nothing to delete,
                         so c's log has no DELETE. Zone a keeps its row 4
@@ -183,13 +184,13 @@ class Convergence(VersionGuard):
         if len(found):
             raise Halted(
                 "partial-row-image",
-                "the log has only a part of a row, and the rest of it may differ in this zone",
+                "the log has only a part of a row, and the rest of the row may differ in this zone",
                 where=Where(
                     table=str(self._table.name),
                     key=self.texts(self._key[found[:1]])[0].as_py(),
                     position=str(Lsn.from_bytes(self._lsn(int(self._change[found[0]])))),
                 ),
-                todo="SET GLOBAL binlog_row_image=FULL in the zone that has made the change, and let its sessions "
+                todo="Run SET GLOBAL binlog_row_image=FULL in the zone that has made the change, and let its sessions "
                 "reconnect. To get past this change, write the whole row to the target with a higher version than the "
                 "change has",
             )

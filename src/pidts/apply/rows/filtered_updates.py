@@ -1,4 +1,4 @@
-"""Removes updates of rows that a filter has left out. The target does not have such a row, so they have no effect.
+"""Removes updates of rows that a filter has left out. The target lacks these rows, so the updates have no effect.
 
     insert-value-expr: "state = 'test'"         INSERT (1, 'test') is left out; no UPDATE of row 1 finds a row
 

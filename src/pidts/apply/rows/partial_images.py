@@ -97,7 +97,7 @@ _FULL = (
 )
 KEEP_KEYS = (
     "Stop changing keys and unique values of this table, or set binlog_row_image = FULL on the source and let its "
-    "sessions reconnect; then `pidts run TASK --resync {table}`"
+    "sessions reconnect. Then run: pidts run TASK --resync {table}"
 )
 """The advice for an operator if a row got another key while its table was copied or repaired."""
 
@@ -263,7 +263,7 @@ class ImageCompletion:
             raise Halted(
                 "partial-row-image",
                 f"the log has only a part of the row that got the key {self._key('after', int(change))}, and the "
-                f"target may already have this change. Then it may have another row with the former key",
+                "target may already have this change. Then the target may have another row with the row's former key",
                 where=self._where(int(change)),
                 todo=f"Copy the table again: {RESYNC}",
             )
@@ -490,7 +490,8 @@ class ImageCompletion:
                 "partial-row-image",
                 f"the log does not have the value of the generated column {column} after an update",
                 where=self._where(change),
-                todo="Make it a generated column on the target too, or leave the table out by block-allow-list",
+                todo="Make the column a generated column on the target, too, or leave the table out by "
+                "block-allow-list",
             )
 
     def _where(self, change: int) -> Where:
@@ -566,7 +567,7 @@ class ImageCompletion:
             "row-missing",
             f"the log has only a part of the updated row with {key}, and the target does not have this row",
             where=where,
-            todo=f"The target differs from the source: copy the table again: {RESYNC}",
+            todo=f"The target differs from the source. Copy the table again: {RESYNC}",
         )
 
     def _key(self, side: str, change: int) -> str:

@@ -10,11 +10,11 @@ target's row or tombstone with the same key:
     a row, newer than v       ignored                               ignored
     a row of version v        UPDATE: applied if its before image   applied if its before image is the target's row
                               is the target's row; INSERT, copied
-                              row: ignored, it is there
+                              row: ignored, as the row is there
     a tombstone, older        applied                               applied
-    a tombstone, not older    applied if this source logged it      the same
-                              before the event, or if the row is
-                              copied; else ignored
+    a tombstone, not older    applied if this source logged the     the same
+                              tombstone before the event, or if
+                              the row is copied; else ignored
 
 NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
 judged separately. If the target has a row with the new key and version `v`, this INSERT follows the rule for an UPDATE:

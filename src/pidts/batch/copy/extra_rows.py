@@ -30,7 +30,7 @@ from pidts.source import SourceConfig
 
 @dataclass(frozen=True, slots=True)
 class ExtraKeys:
-    """The result of a look for the target's next keys on the source: the keys that the source does not have."""
+    """The result of searching the source for the target's next keys."""
 
     server: str
     low: Position

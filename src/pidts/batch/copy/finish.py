@@ -66,7 +66,7 @@ def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -
 
 
 class FinishThreads:
-    """Finishes several tables at the same time: as many as may be read at the same time.
+    """Finishes up to `copy_threads` tables at the same time.
 
     Creating a key may take hours. So a run that ends does not wait for the threads. It calls `begin_no_more`, and the
     target's server completes the statements that it has begun.

@@ -91,7 +91,7 @@ class FetchedPiece:
     reading: float = 0.0
     """The seconds that reading the piece took."""
     seconds: float = 0.0
-    """The seconds that the whole piece took, without what does not depend on its size."""
+    """The seconds that the whole piece took, without the time that does not depend on the piece's size."""
     altered: bool = False
     last_key: str = ""
     """The last key that was read on the target, or the place of the last recorded key; empty if there are no more."""
@@ -236,7 +236,7 @@ _kept = _ThreadSession()
 
 @contextmanager
 def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
-    """Yields a session that stays open for the thread's next chunk: opening it takes as long as loading one."""
+    """Yields a session that stays open for the thread's next chunk, since opening takes as long as loading a chunk."""
     kept, _kept.session = _kept.session, None
     if kept is not None and not kept.serves(context, table):
         kept.session.close()
@@ -275,7 +275,8 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table, streamed: C
     if answer is None:
         raise Halted(
             "copied-rows-collide",
-            "two rows of the source have the same unique value on the target, or another program writes there",
+            "two rows of the source have the same unique value on the target, or another program writes to the table "
+            "there",
             where=Where(source=context.source.source_id, table=str(table.name)),
             todo="Compare the unique keys and collations of both tables, and correct what differs",
         )

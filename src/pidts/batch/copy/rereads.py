@@ -13,8 +13,8 @@ too often is harmless. If the row has got another key since then, that key is re
 4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. A
    request is carried out only when all workers have reached the state that contains it. So by then, all workers have
    settled the records up to that place. The removal checks the epoch in its transaction. So a run that was replaced
-   does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): their places are
-   before all others.
+   does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): these records have
+   earlier places than all others.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only the
 records up to the place that all workers have reached. At or before this place, no worker adds another record.

@@ -17,9 +17,9 @@ _TODO = {
     "halt": "Delete the row: it is for information only. A run writes the row again if the table still halts",
     "ddl_order": "Delete the row, and give the ddl command again. To see the statement that waits, run: pidts ddl list "
     "TASK",
-    "note": f"{_LOST}, see that the task file still has the same routes, column-mappings and zones, delete this row "
-    "alone, and start the task: it writes the row again. Do not delete a row whose table_name is 'both have rows': "
-    "write {} into its column told",
+    "note": f"{_LOST}, check that the task file still has the same routes, column-mappings and zones. Then delete this "
+    "row alone, and start the task: the task writes the row again. Do not delete a row whose table_name is 'both have "
+    "rows': write {} into its column told",
     "tombstone": f"{_LOST}, delete this row alone. Then an older change may bring the deleted row back: compare the "
     "rows afterwards (pidts verify TASK)",
     "locked_form": f"{_LOST}, copy the value of form from pidts_meta.row_lock: the row with this row_key "
@@ -29,7 +29,7 @@ _TODO = {
     "range_owner": f"{_RESTORE}. The same row is in pidts_meta of the other zones",
 }
 _OTHERWISE = (
-    f"{_LOST}, delete the task's rows of this table, and {MAKE_EQUAL}. "
+    f"{_LOST}, delete the task's rows from this table of pidts_meta, and {MAKE_EQUAL}. "
     "Between zones, delete no rows: fill the whole zone again (docs/operate/zones.md, 'A zone that returns')"
 )
 
@@ -61,7 +61,7 @@ def reading_note(task: object, source: object, name: str) -> AbstractContextMana
 
 def texts(text: str) -> tuple[str, ...]:
     """Returns the texts of a JSON list. Raises a ValueError for any other JSON."""
-    # Otherwise a JSON string would become a list of its characters: statements for the target.
+    # Without this check, a JSON string would become a list of its characters, and each would be a statement to run.
     found = json.loads(text)
     if not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
         raise ValueError("not a list of texts")

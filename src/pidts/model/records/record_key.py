@@ -14,7 +14,7 @@ _SHARD_KEY = re.compile(r"\*(?:(?P<left>-)|(?P<place>\d*)) (?P<source>.+)")
 
 @dataclass(frozen=True, slots=True)
 class SourceTablesKey:
-    """The records of a source's tables, as they are after its last schema change."""
+    """The records of a source's tables, as the tables are after the source's last schema change."""
 
     source: str
 

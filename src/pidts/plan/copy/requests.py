@@ -37,7 +37,7 @@ takes time for every table that is not copied yet, so few batches are best.
 """
 _JOB_SECONDS = 3.0
 _SLOW_ROWS = 500
-"""If the rate is limited, how many rows a request has at least: fewer would not be worth its cost."""
+"""The least number of rows of a request if the rate is limited. Fewer rows would not be worth the request's cost."""
 
 
 def next_limit(chunk: StagedChunk, limits: Limits) -> int:

@@ -127,8 +127,8 @@ class Settlement:
         return replace(after, sends_again=False) if _has_read_the_range(before) else after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
-        # Requests before the first waiting one were dropped. Rows that they have loaded are ahead until all rows are
-        # read.
+        # Requests before the first waiting request were dropped. Rows that these requests have loaded are ahead until
+        # all rows are read.
         is_mixed = after.waits and after.phase is Phase.ROWS
         self.copy[name] = after if is_mixed else replace(after, settled=after.reads)
         self.settled.append(chunk.request)

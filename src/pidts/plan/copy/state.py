@@ -36,35 +36,35 @@ rows are not examined, and are never removed.
 **Recorded keys.** A batch may record keys whose rows the log does not have completely
 (`pidts.apply.rows.partial_images`). Before a table is finished, the target is asked for these records. If there are
 any, their keys are read like a chunk (`Phase.REREAD`). A request reads the records between two places in the log; the
-first request begins with the first record. Each request ends at the Lsn that all workers have reached: up to there, all
-records are written. Further on, a worker that was ahead in an earlier run may have written records already, and other
-workers may still write records before these. Then the target is asked again.
+first request begins with the first record. Each request ends at the Lsn that all workers have reached: up to this Lsn,
+all records are written. After this Lsn, a worker that was ahead in an earlier run may have written records already, and
+other workers may still write records before these. When the request is settled, the target is asked for records again.
 
 **Requests that wait.** If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a
-window, before a change of another zone. While two zones write, every batch may end so, and then none covers a whole
-window. From the first such batch on, the table's requests *wait* (`CopyState.waits`): their rows are not loaded ahead
-of the log. A request is *kept* until a batch reaches its `high`. That batch settles it in one of two cases:
+window, before a change of another zone. While two zones write, every batch may end inside a window, and then no batch
+covers a whole window. From the first such batch on, the table's requests *wait* (`CopyState.waits`): their rows are not
+loaded ahead of the log. A request is *kept* until a batch reaches its `high`. That batch settles the request in one of
+two cases:
 
 - The batch begins at or before `low`. So it covers the whole window, as usual.
 - The log has no change of the table from `low` to `high`. So the rows were the same at each place between the two, also
   at the place where the batch begins.
 
 Each batch examines its own part of the window, since the earlier log may be purged. If a batch does not reach `high`,
-and has a change of the table in its part, the request ends. Otherwise this could happen: a row is read, an earlier
-batch deletes it, and a later batch writes it again. The request is read again with fewer rows, so that its window is
-shorter.
+and has a change of the table in its part, the request is dropped. Otherwise this could happen: a row is read, an
+earlier batch deletes it, and a later batch writes it again. The table is read again by a request with fewer rows, which
+has a shorter window.
 
 Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are read. Until a
 kept request is settled, batches treat its rows like the rows of a dropped request: the target lacks them, and they will
-be read. So partial images do no harm. Nor does a run that dies when only some of its workers have committed.
+be read. So partial images do no harm. A run that dies when only some of its workers have committed does no harm either.
 
 The first request also finds the highest key (`upto`). If a row moves above this key before the reading, the copy does
 not read the row. So a batch that keeps the request needs `upto`: without it, the batch would leave the moved row to the
 copy.
 
-**The end.** Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the
-table once more, as done. Later states do not have it. So a task with thousands of tables pays only for those that it is
-copying.
+**The end.** Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy still has
+the table, as done. Later states do not have it. So a task with thousands of tables pays only for those that it copies.
 """
 
 from __future__ import annotations
@@ -87,13 +87,15 @@ class CopyMode(StrEnum):
     """How a copy treats existing rows of the target, depending on what is known about them when the copy begins."""
 
     NEW = "new"
-    """The table has no rows."""
+    """The target table has no rows."""
     REPAIR = "repair"
-    """The table has rows, and it is not known whether they equal the source's rows."""
+    """The target table has rows, and it is not known whether they equal the source's rows."""
     ADD = "add"
-    """The table has rows that the source lacks or has under other keys. Rows are added, and none is removed."""
+    """The target table has rows that the source lacks or has under other keys. Rows are added, and none is removed."""
     OWN = "own"
-    """Other tables have rows there, too: only rows whose key shows that they are this table's are examined."""
+    """The target table also has rows of other source tables. Only rows whose key shows that they belong to this source
+    table are examined.
+    """
 
 
 class Phase(StrEnum):
