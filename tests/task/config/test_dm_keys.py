@@ -179,7 +179,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("syncers.all.multiple-rows", False, "note", "many rows are always written at once"),
     ("syncers.all.safe-mode", True, "safe_mode", True),
     ("syncers.all.safe-mode-duration", "0s", "safe_start", False),
-    ("syncers.all.safe-mode-duration", "1m30s", "note", "ends at the place where the source's log ended"),
+    ("syncers.all.safe-mode-duration", "1m30s", "note", "ends where the source's log ended"),
     ("syncers.all.safe-mode-duration", "soon", "bad-value", "not a length of time"),
     *(
         (f"syncers.all.{key}", 1, "note", "no effect, as in DM")
@@ -207,8 +207,8 @@ CASES: list[tuple[str, object, str, object]] = [
     ("source.enable-gtid", True, "source.use_gtid", True),
     ("source.enable-relay", False, "note", "always goes through the relay"),
     ("source.relay-dir", "x", "note", "pidts.relay"),
-    ("source.relay-binlog-name", "bin.000001", "not-supported", "starts where the task does"),
-    ("source.relay-binlog-gtid", "0-1-1", "not-supported", "starts where the task does"),
+    ("source.relay-binlog-name", "bin.000001", "not-supported", "starts where the task starts"),
+    ("source.relay-binlog-gtid", "0-1-1", "not-supported", "starts where the task starts"),
     ("source.server-id", 5, "source.server.server_id", 5),
     ("source.case-sensitive", True, "rules.routes.case_sensitive", True),
     ("source.purge", {"expires": 1}, "note", "relay-keep"),

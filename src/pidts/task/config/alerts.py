@@ -17,7 +17,7 @@ class AlertReceiver:
     command: tuple[str, ...] = field(default=(), repr=False)
     """The program and its arguments, which may contain secrets."""
     webhook: str = field(default="", repr=False)
-    """The address may contain a secret."""
+    """The address for alerts, which may contain a secret."""
     lag: float | None = None
     """The lag in seconds that causes an alert; None: no alert for lag."""
 

@@ -39,7 +39,7 @@ def demand_channel(task: Section, instances: Sequence[Section], config: TaskConf
         ),
         "split-transactions": (
             config.split_transactions is not None,
-            "readers take whole transactions, so each becomes visible at once",
+            "readers take whole transactions, so each transaction becomes visible at once",
         ),
     }
     section = task.section("pidts")

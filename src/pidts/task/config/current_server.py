@@ -1,15 +1,15 @@
-"""Stores, if a source has standbys, which of its servers is read, and which servers must not take over.
+"""Stores which server of a source with standbys is read, and which of its servers must not take over.
 
-The files are beside the source's relay. If they are lost, the task begins with the server of `from:` again. As for any
-server, GTIDs decide whether it can continue where the relay or the target ends (`pidts.replicate.resume`).
+The files are beside the source's relay. If they are lost, the task begins with the server of `from:` again. GTIDs then
+decide whether this server's log continues where the relay or the target ends (`pidts.replicate.resume`).
 
-A server may have transactions that the source lacks. It must not become the source: its log would write these old
-transactions over newer rows. When the source is lost, the server's GTIDs alone no longer show such transactions. So
+A server may have transactions that the source lacks. This server must not become the source: its log would write these
+old transactions over newer rows. After the source is lost, its GTIDs can no longer be compared with the server's. So
 each change of the source *bars* all other servers until they were compared with the new source. Each barred server has
 a file of its own, so that no two processes write the same file.
 
-Crash points: the other servers are barred before the choice is written. After a crash between these two steps, servers
-are barred, and the next comparison lifts these bars.
+Crash points: the other servers are barred before the chosen server is written. After a crash between these two steps,
+servers are barred, and the next comparison with the source lifts these bars.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def address_of(server: SourceConfig) -> str:
 
 
 def with_current_server(source: SourceSpec, relay: Path) -> SourceSpec:
-    """Returns the source with the server that was chosen last; a choice that is not in the task file is ignored."""
+    """Returns the source with the server that was chosen last; a chosen server that the task file lacks is ignored."""
     return source if not source.standbys else source.at(chosen_address(relay, source.source_id))
 
 
@@ -46,7 +46,7 @@ def choose_server(source: SourceSpec, relay: Path, address: str) -> SourceSpec:
     """
     others = [other for other in map(address_of, source.servers) if other != address]
     for other in others:
-        bar(relay, source.source_id, other, f"it was not compared with {address} since that became the source")
+        bar(relay, source.source_id, other, f"it was not compared with {address} after {address} became the source")
     _write(Folder.of(relay, source.source_id), _FILE, {"server": address})
     return source.at(address)
 

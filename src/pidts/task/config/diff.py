@@ -109,7 +109,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
 
 
 def _compared(config: TaskConfig, name: str) -> object:
-    """Returns an attribute without the passwords of password files, which each login reads again."""
+    """Returns an attribute without passwords from password files, since each login reads these files again."""
     value = getattr(config, name)
     if isinstance(value, SourceSpec):
         return replace(value, server=_without_file(value.server), servers=tuple(map(_without_file, value.servers)))
@@ -135,9 +135,9 @@ def _keys(known: str | Mapping[str, str], before: object, after: object) -> list
 
 
 class FileWatch:
-    """Notices that a file has changed. The first state counts as a change, too.
+    """Notices that a file has changed. The content that is found first also counts as a change.
 
-    A change counts only when two successive calls find the same state: an editor may still be writing the file.
+    A change counts only when two successive calls find the same file: an editor may still be writing it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,7 +155,7 @@ class FileWatch:
         return True
 
     def forget(self) -> None:
-        """Makes `is_changed` return the last change again."""
+        """Makes `is_changed` return True once more for the last change."""
         self._seen = None
 
     def _state(self) -> tuple[int, int, int] | None:

@@ -1,4 +1,4 @@
-"""Lists DM's keys that PiDTS does not use, section by section: which values pass, with which note, which are refused.
+"""Lists DM's keys that PiDTS does not use, each with the values that pass and the note or refusal of other values.
 
 A value is refused if ignoring it would change which rows arrive, or how safely they arrive.
 """
@@ -11,9 +11,8 @@ TOGETHER = (
     "no effect: rows and their checkpoint commit in one transaction, so a checkpoint is never older than its rows"
 )
 SAFE_RANGE = (
-    "no effect: PiDTS does not limit the time of safe mode. Safe mode ends at the place where the source's log ended "
-    "at the first start, since only changes before this place may already be on the target; later starts need no safe "
-    "mode"
+    "no effect: PiDTS does not limit the time of safe mode. Safe mode ends where the source's log ended at the first "
+    "start: only changes before this position may already be on the target. Later starts need no safe mode"
 )
 _NO_DUMP = "no effect: there is no dump; rows are read in chunks along their keys while the log is read"
 _GONE = "no effect, as in DM"
@@ -64,7 +63,7 @@ SECURITY = {
 
 SYNCER = {
     "meta-file": _note("no effect: a task begins at its checkpoint on the target, or where meta says"),
-    "enable-gtid": _note("no effect: enable-gtid in the source file decides it"),
+    "enable-gtid": _note("no effect: enable-gtid in the source file decides whether GTIDs are used"),
     "max-retry": _note(_GONE),
     "disable-detect": _note(_GONE),
     "auto-fix-gtid": _note(_GONE),
@@ -134,8 +133,8 @@ VALIDATOR = {
 SOURCE = {
     "enable-relay": _note("no effect: the log always goes through the relay", _ON),
     "relay-dir": _note("no effect: the relay is where the task's pidts.relay says"),
-    "relay-binlog-name": _refuse("the relay starts where the task does"),
-    "relay-binlog-gtid": _refuse("the relay starts where the task does"),
+    "relay-binlog-name": _refuse("the relay starts where the task starts"),
+    "relay-binlog-gtid": _refuse("the relay starts where the task starts"),
     "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
     "checker": _note("no effect: a lost connection is always tried again"),
     "flavor": _note("no effect: PiDTS asks the server for its kind"),

@@ -1,9 +1,9 @@
 """Reads the settings of DM's units (dump, load, sync, validate) that have a meaning in PiDTS.
 
-PiDTS has no dump that is loaded afterwards: one thread or Spark task reads a chunk and loads it. It also has no queue
-of single statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch` and
-`queue-size` limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's
-default value gives PiDTS's default limit, and half of DM's default gives half of this limit.
+PiDTS has no dump that is loaded afterwards: one thread or Spark task reads a chunk and loads it. PiDTS also has no
+queue of single statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch`
+and `queue-size` limit the size of a transaction and the use of memory. In PiDTS, they limit the batch in proportion:
+DM's default value gives PiDTS's default limit, and half of DM's default gives half of this limit.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # 
 
 
 def _blocks(task: Section, instance: Section, instances: Sequence[Section], block: str) -> Iterator[Section]:
-    """Yields an instance's sections for one of DM's units: the one that the instance names, then the instance's own."""
+    """Yields an instance's sections for one of DM's units: the named section, then the instance's own section."""
     named = task.section(f"{block}s")
     key = f"{block}-config-name"
     name = instance.text(key, "")

@@ -1,7 +1,7 @@
 """Makes the JSON Schema of task files and of DM's source files, for editors, from the keys that their reader uses.
 
-For this, the reader reads a file that has every section, and so asks for every key that it knows. The schema is made
-from these calls. So reader and schema always agree, and there is no separate list of keys.
+The reader reads a file that has every section, so the reader asks for every key that it knows. The schema is made from
+these calls. So reader and schema always agree, and there is no separate list of keys.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ pidts:
   conflict: owner
   owners: [{schema: a, table: a, where: "a > 1", zone: a}]
 """
-"""A task between zones whose rows have owners. It is a file of its own, since it cannot have sections that change rows.
-"""
+"""A task between zones whose rows have owners. It cannot have the sections of `_TASK` that change rows."""
 _ZONES = "pidts: {zones: {servers: {a: {}, b: {joins: a}}, feeds: %s}}"
 _SOURCE = """\
 source-id: s
@@ -200,12 +199,12 @@ def _value(ones: list[KeyUse]) -> Schema:
 
 
 def _other(key: OtherKey) -> Schema:
-    """Describes a key of DM that PiDTS does not use: its note, and its values if not all are allowed."""
+    """Describes a key of DM that PiDTS does not use, with its note, or with its allowed values and the refusal."""
     if key.refusal:
         return {"description": f"Refused: {key.refusal}", "enum": [*key.as_is, *_NOTHING]}
     return {"description": key.note}
 
 
 def schemas() -> Mapping[str, Schema]:
-    """Returns the schemas by the names of their files."""
+    """Returns each schema under the name of its file."""
     return {"task-file.schema.json": task_schema(), "source-file.schema.json": source_schema()}

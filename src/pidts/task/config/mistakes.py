@@ -33,7 +33,7 @@ def mistake(error: ConfigError) -> None:
 
 @contextmanager
 def recording_mistakes() -> Iterator[None]:
-    """Records an error in the block as a mistake; code after the block must not depend on its result."""
+    """Records an error in the block as a mistake; later code must not depend on the block's result."""
     try:
         yield
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Reads the block `pidts.relay-from`: the relay server that receives the log, if this machine only applies it."""
+"""Reads the block `pidts.relay-from`: the relay server that receives the log, if this machine only applies the log."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class RelayOrigin:
 
     address: RelayServerAddress
     name: str
-    """The name of this machine. On the relay server, its task has the name `TASK@NAME`."""
+    """The name of this machine. On the relay server, this machine's task has the name `TASK@NAME`."""
 
 
 def read_relay_origin(section: Section) -> RelayOrigin | None:
-    """Reads the block; None if it names no server. Also checks the files that it names."""
+    """Reads the block, and checks the files that the block names; None if the block names no server."""
     url = section.text("url", "")
     token_file = section.file("token-file") if section.text("token-file", "") else None
     ca = section.file("ca") if section.text("ca", "") else None

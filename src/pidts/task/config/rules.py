@@ -1,7 +1,7 @@
 """Reads the rules of a task file in DM's form: maps of named rules, and the names that an instance uses.
 
-As in DM, it is an error if an instance names a rule twice, or if no instance names a rule. Otherwise, for example, an
-unused route would send rows to a table that the author did not mean, and no message would say so. For an unused
+As in DM, it is an error if an instance names a rule twice, or if no instance names a rule. For example, if no instance
+names a route, rows would go to a table that the author did not mean, and no message would say so. For an unused
 block-allow-list there is only a note (`TaskConfig.notes`), since an instance can name only one list.
 
 The event filters of a source's own file come after the task's event filters.
@@ -84,7 +84,7 @@ def read_rules(
 ) -> tuple[Rules, tuple[RuleName, ...]]:
     """Reads all rules of one source, with their names.
 
-    `instances` are all instances of the file, which may use its rules. `prints_moments`: the target gets a TIMESTAMP as
+    `instances` are all instances of the file, which share its rules. `prints_moments`: the target gets a TIMESTAMP as
     text, in the task's time zone.
     """
     routes = _selected(task, "routes", instance, instances, "route-rules", _route)
@@ -130,7 +130,7 @@ def read_rules(
 
 
 def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
-    """Reads the rules for tables of online schema change tools; None if these are ordinary tables for the task."""
+    """Reads the rules for tables of online schema change tools; None if the task treats them as ordinary tables."""
     enabled = task.flag("online-ddl", default=True)
     # The old key: any value switches the rules on, for both tools.
     enabled |= bool(task.choice("online-ddl-scheme", ("gh-ost", "pt", ""), ""))
@@ -148,7 +148,7 @@ def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
 def _time_zone(task: Section, *, used: bool) -> str:
     """Returns the time zone in which expressions see TIMESTAMP columns, and in which a datacenter gets them.
 
-    If neither uses it (`used` is False), a note says so.
+    If neither expressions nor a datacenter use the time zone (`used` is False), a note says so.
     """
     key, usual = "timezone", "+00:00"
     zone = _SHORT_OFFSET.sub(r"\g<1>0\2", task.text(key, "")) or usual
@@ -182,7 +182,7 @@ def _selected(
     names_key: str,
     read: Callable[[Section], _Rule],
 ) -> list[tuple[str, _Rule]]:
-    """Returns the rules that the instance names, in its order. Reads all rules, to find all mistakes."""
+    """Returns the rules that the instance names, in the instance's order. Reads all rules, to find all mistakes."""
     named = task.section(key)
     rules: dict[str, _Rule] = {}
     for name in named.names:

@@ -2,7 +2,7 @@
 
 The reader of a section asks for each key by its type, and then calls `finish`, which handles the other keys:
 
-- A key of DM that has no effect here passes, with a note if its author may expect an effect.
+- A key of DM that has no effect in PiDTS passes. If the file's author may expect an effect, a note names the key.
 - A key of DM is refused if ignoring its value would change which rows arrive.
 - A key that neither DM nor PiDTS has is always refused.
 """
@@ -325,7 +325,7 @@ def in_order(notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _described(item: Item) -> str:
-    """Returns the kind of a value. The value itself may be a secret at the wrong place, so no message shows it."""
+    """Returns the kind of a value. The value itself may be a secret under a wrong key, so no message shows it."""
     kinds: list[tuple[type, str]] = [
         (dict, "keys and values"),
         (list, "a list"),

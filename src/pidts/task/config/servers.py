@@ -31,7 +31,7 @@ TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
 
 - datacenter: a database of a MySQL server that gets records of the changes, in Inception Gate's form, instead of rows.
 - iceberg: a warehouse of Iceberg tables in a directory on this machine.
-- hive: such a warehouse whose tables are published to a Hive metastore.
+- hive: a warehouse as for `iceberg`, whose tables are published to a Hive metastore.
 """
 
 USUAL_META_SCHEMA = "pidts_meta"
@@ -57,11 +57,11 @@ _FIRST_EVENT = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """A source server, and the place at which reading of its log begins."""
+    """A source server, and the position at which reading of its log begins."""
 
     server: SourceConfig
     start: Position | str | None
-    """A position, a GTID set, or None if the file gives neither. A checkpoint has priority over this place."""
+    """A position, a GTID set, or None if the file gives neither. If there is a checkpoint, reading begins there."""
     use_gtid: bool
     """Whether the replicator reconnects by GTID instead of by position."""
     servers: tuple[SourceConfig, ...]
@@ -136,19 +136,19 @@ class TargetSpec:
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
-    """Whether a transaction that finds no row with a key prevents other sessions from writing such a row."""
+    """Whether a transaction that finds no row with a key prevents other sessions from writing a row with this key."""
     types: TypeMap = field(default_factory=TypeMap)
-    """The types that the task file chooses for columns on PostgreSQL, and what to do with zero dates."""
+    """The types that the task file chooses for columns on PostgreSQL, and whether zero dates are errors or NULL."""
     warehouse: str = ""
     """The directory of a warehouse of Iceberg tables."""
     files: str = ""
-    """The place in an object store for the files of the warehouse's tables; empty: the directory."""
+    """The folder in an object store for the tables' files; empty: the files are in the warehouse's directory."""
     catalog: str = ""
     """The name of the catalog in the warehouse."""
     publish_to: PublishTo | None = None
     """The server to whose catalog the tables are also published."""
     metastore: str = ""
-    """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
+    """The address of the Hive metastore in which the tables are published; empty: the metastore in the warehouse."""
     password_file: str = ""
     """The file from which the password comes; empty if there is none."""
     keeps_changes: bool = False
@@ -176,7 +176,7 @@ class TargetSpec:
 
     @property
     def server(self) -> Target:
-        """The target to which rows are written. Only this loads drivers, so mistakes in a file are reported quickly."""
+        """The target to which rows are written. Drivers are loaded only here, so file mistakes are reported quickly."""
         from pidts.target import HiveTarget, IcebergTarget, MySqlTarget, PostgresTarget
 
         if self.warehouse:
@@ -208,7 +208,7 @@ class TargetSpec:
 
     @property
     def server_catalog(self) -> ServerCatalog | None:
-        """The catalog of a server to which the tables are published; None if they are published nowhere."""
+        """The catalog, on a server, to which the tables are published; None if `publish-to` is not given."""
         if (to := self.publish_to) is None:
             return None
         from pidts.target.iceberg import with_packages
@@ -381,7 +381,7 @@ def _datacenter(section: Section, database: str, meta_schema: str) -> str:
 
 
 def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
-    """Returns the source of an instance, whether its names are case-sensitive, and its own event filters."""
+    """Returns an instance's source, whether the source's names are case-sensitive, and the source's event filters."""
     source_id = directory_name(instance, "source-id", longest=32)
     inline = instance.has("from")
     server = instance if inline else _source_file(instance, source_id)
@@ -410,7 +410,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
 
 
 def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
-    """Returns the servers that may take over. Keys that they lack are taken from `from`."""
+    """Returns the servers that may take over. A standby's missing keys are taken from `from`."""
     found: list[SourceConfig] = []
     for one in server.sections("standbys"):
         host, port = one.text("host"), one.integer("port", first.port, minimum=1, maximum=65535)
@@ -426,7 +426,7 @@ def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
 
 
 def directory_name(section: Section, key: str, longest: int = 100) -> str:
-    """Returns a name that the user has chosen, and that a directory in the relay can have."""
+    """Returns a name that the user has chosen. A directory in the relay gets this name."""
     name = section.text(key)
     if len(name) > longest or not _DIRECTORY.fullmatch(name):
         raise section.error(
@@ -480,7 +480,10 @@ def _password(section: Section) -> str:
 
 
 def _password_file(section: Section) -> str:
-    """Returns the file that each login reads again; empty without one. A pipe can be read only once."""
+    """Returns the password file, which each login reads again; empty if there is none.
+
+    Also empty for a pipe, which can be read only once.
+    """
     if not section.has("password-file"):
         return ""
     path = section.file("password-file")
@@ -565,7 +568,7 @@ def _source_file(instance: Section, source_id: str) -> Section:
 
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
-_EXACT = "no effect: PiDTS sets it itself, so that values arrive as the source has them"
+_EXACT = "no effect: PiDTS sets this variable itself, so that values arrive as the source has them"
 _CHECKED = "no effect: parent and child rows arrive in any order, and the source has already checked them"
 _ONE_TRANSACTION = "no effect: rows and their checkpoint commit in one transaction, whose kind the product chooses"
 _OFF, _ON = ("0", "off", "false"), ("1", "on", "true")
@@ -587,8 +590,8 @@ _OWN: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Variables that PiDTS sets itself, each with the note about a value in the file, and the values that need no note."""
 
-_CUT = "rows and warnings that the product reads back would be cut off"
-_FALSE = "statements of the product would mean something else"
+_CUT = "rows and warnings that PiDTS reads from the target would be cut off"
+_FALSE = "statements of PiDTS would have another effect"
 _REFUSED = {
     "sql_select_limit": _CUT,
     "max_error_count": _CUT,

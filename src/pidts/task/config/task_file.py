@@ -61,7 +61,7 @@ __all__ = [
 
 Mode = Literal["full", "incremental", "all"]
 ShardMode = Literal["", "pessimistic", "optimistic"]
-"""How schema changes of merged tables are coordinated; empty if the file does not say it."""
+"""How schema changes of merged tables are coordinated; empty if the file chooses no mode."""
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 
@@ -84,9 +84,9 @@ class TaskConfig:
     rule_names: tuple[RuleName, ...]
     """The names that the task file gives to the rules in use."""
     online: OnlineDdl | None
-    """The rules for tables of gh-ost and pt-online-schema-change; None if these are ordinary tables for the task."""
+    """The rules for tables of gh-ost and pt-online-schema-change; None if the task treats them as ordinary tables."""
     workers: int
-    """How many connections apply in parallel. With one, every state of the target is a state of the source."""
+    """The number of connections that write in parallel. With one, the target never has half of a transaction."""
     limits: Limits
     """The limits of a batch, and of the rows that the copy reads for it."""
     safe_mode: bool
@@ -96,7 +96,7 @@ class TaskConfig:
     version_column: str
     """The column that shows whether an event is older than the target's row; empty if there is none."""
     on_divergence: OnDivergence
-    """What to do if a row of the target differs from the row that the source had before a change."""
+    """The action if a target row differs from the source's row before a change."""
     lock_limit: int
     """The largest number of locked rows of one table."""
     alerts: AlertReceiver | None
@@ -106,7 +106,7 @@ class TaskConfig:
     counters_ahead: bool
     """Whether a PostgreSQL target's sequences are kept above the rows' AUTO_INCREMENT values while the task runs."""
     split_transactions: int | None
-    """A transaction with more changes than this is written in several commits; None: every one in a single commit."""
+    """A transaction with more changes than this is written in several commits; None: always in a single commit."""
     relay: Path
     """The relay's folder, as an absolute path."""
     relay_from: RelayOrigin | None
@@ -116,9 +116,9 @@ class TaskConfig:
     hive_refresh: float
     """Seconds between two publications of a warehouse's tables to a Hive metastore."""
     hive_keep_changes: int
-    """The age in seconds at which a day of the change tables is removed; 0: never."""
+    """The age in seconds at which a day's partition of a change table is removed; 0: never."""
     heartbeat: float
-    """Every so many seconds, PiDTS writes a row to the source, to measure the lag; 0: it never writes there."""
+    """The interval in seconds at which PiDTS writes a row to the source, to measure the lag; 0: never."""
     retention: int
     """The age in seconds at which a datacenter's records may be removed; 0: never."""
     spark_master: str
@@ -383,10 +383,9 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
     """Reads `pidts.on-divergence`.
 
-    Between zones, the default is to lock. A row that differs there was mostly written in both zones, and without the
-    lock one of the two writes would be overwritten. With a version column, only rows of tables without a version are
-    locked (`ApplyRules.compares`). Rows of merged tables without a version cannot be locked
-    (`pidts.task.checks.shards`).
+    Between zones, the default is `lock`. A row that differs was usually written in both zones, and without the lock one
+    of the two writes would be overwritten. With a version column, only rows of tables without this column are locked
+    (`ApplyRules.compares`). Rows of merged tables without this column cannot be locked (`pidts.task.checks.shards`).
     """
     has_versions = bool(ours.text("version-column", "")) and not zones.converges
     locks = zones.name and not has_versions and not shard_mode
@@ -415,7 +414,7 @@ def _shard_mode(task: Section) -> ShardMode:
 
 
 def _meta_schema(task: Section) -> str:
-    """Reads the name of the schema on the target with checkpoints and structures."""
+    """Reads the name of the target's schema that contains the task's own tables."""
     key = "meta-schema"
     name = task.text(key, "") or USUAL_META_SCHEMA
     if not _SCHEMA.fullmatch(name) or name.lower() in SYSTEM_SCHEMAS - {USUAL_META_SCHEMA}:

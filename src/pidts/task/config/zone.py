@@ -139,7 +139,7 @@ def _range(section: Section) -> OwnedRange:
 
 
 def demand_one_writer(config: TaskConfig, command: str) -> None:
-    """Raises if programs also write to the target's zone: its rows may be newer than the source's."""
+    """Raises if programs also write to the target's zone: the target's rows may then be newer than the source's."""
     if config.is_between_zones:
         raise ConfigError(
             "not-supported",

@@ -119,8 +119,8 @@ def _united(
 ) -> list[Feed]:
     """Returns the feeds of a file with `both-have-rows`, under which the rows of two zones are put together.
 
-    These are the file's only two zones, or the zone that joins and its seed. The zone that joins feeds its seed only,
-    so its changes reach all other zones through the seed.
+    The two zones are the file's only ones, or the zone that joins and its seed. The zone that joins feeds only its
+    seed, so its changes reach all other zones through the seed.
     """
     if len(seeds) > 1 or (len(names) > 2 and not seeds):
         what = "one zone at a time can join with rows of its own"
@@ -133,7 +133,7 @@ def _united(
 
 
 def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
-    """Returns the zones that join, each with the only zone that feeds it for now."""
+    """Returns the zones that join, each with its seed. Only the seed feeds a zone that joins."""
     seeds: dict[str, str] = {}
     for name in servers.names:
         server = servers.section(name)
