@@ -78,7 +78,7 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """Returns a finding as passed if only an empty zone has no tables yet: another task copies them there."""
+    """Returns a finding as passed if it fails only because its zone has no tables yet: another task copies them."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message} yet; they are copied from zone {zone} before this direction starts"

@@ -18,7 +18,7 @@ def auto_increment_findings(
     """Returns a hint if both servers may give new rows the same AUTO_INCREMENT values, otherwise no finding.
 
     The hint never prevents a start: perhaps programs insert in only one of the zones, or choose the keys themselves.
-    `source` and `target` have the servers' values of the variables in `NUMBERING`.
+    `source` and `target` are the two servers' values of the variables in `NUMBERING`.
     """
     names = sorted(str(one.name) for one in tables if any(column.auto_increment for column in one.columns))
     (step, first), (other_step, other_first) = map(_values, (source, target))

@@ -10,8 +10,8 @@ another task writes to this task's source and reads this task's target. Then the
 whose changes go in a circle. If this task's account may not read that meta schema, the other task is not found.
 
 A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
-source: the task from B to C records on C that it also carries tables of A. It knows this if the task from A to B began
-first. It looks again at each of its starts.
+source: the task from B to C records on C that it also carries tables of A. It knows this only if the task from A to B
+began first. So the task from B to C reads the records on B again at each start.
 
 A task that was cut over cannot run again, so it closes no circle. But its changes are in the log of the server that it
 has written to. An example: task `ab` is cut over, task `ba` carries the changes of B back to A, and is cut over, too.
@@ -19,13 +19,14 @@ Then somebody undoes the first cutover. Task `ab` would continue at its switch, 
 second time. In a table without a key, each new row would be there twice. So task `ab` is refused, unless one of these
 is certain:
 
-- Its checkpoint is at or after the switch of task `ba`. The two places are compared only if the source had no failover,
-  and if both are in log files of the same name.
+- Its checkpoint is at or after the switch of task `ba`. The two positions are compared only if the source had no
+  failover, and if both are in log files of the same name.
 - Its checkpoint is in a log file that the source created after the last change of task `ba`. An example: the log was
-  reset meanwhile (RESET MASTER), so that its places are smaller now.
+  reset meanwhile (RESET MASTER), so that its positions are smaller now.
 - All rows are copied, or were copied, after the switch of task `ba`: at the first start, or by `--resync`. A task that
-  begins at the end of the source's log also has these changes. A note of the task keeps this (`RETURNED`). Each start
-  adds the tasks for which one of the other two conditions is true, since a later failover makes them uncertain.
+  begins at the end of the source's log also has these changes. The task records this in a note (`RETURNED`). Each start
+  adds to the note the tasks for which one of the first two conditions is true. A later failover could make these two
+  conditions uncertain.
 
 Crash points of the note:
 
@@ -34,9 +35,10 @@ Crash points of the note:
 2. After the claim, or after the COMMIT that begins the new copies, and before the note is written: the next start may
    refuse the task. Then `--resync` copies the rows once more. No change is made a second time.
 
-While the source is away, this cannot be checked. A task that has begun then continues with the log in the relay, unless
-it has to be checked first. A note keeps this (`UNCHECKED`). It is written when a cutover that was done is undone, when
-a first start claims the task, and when a start is refused. A start that passes the check empties it. Crash points:
+While the source does not answer, a task cannot be checked for circles. A task that has begun then continues with the
+log in the relay, unless its note `UNCHECKED` says that it must be checked first. This note is written when a cutover
+that was done is undone, when a first start claims the task, and when a start is refused. A start that passes the check
+empties the note. Crash points:
 
 1. After the note of an undo is written, and before the undo begins: the task is still cut over, and cannot run.
 2. After a claim, or after a refused start: the note is there, so the next start needs the source.
@@ -72,12 +74,12 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.copy_start import Patterns, is_selected
 
 RETURNED = TableName("", "returned changes")
-"""The key of the note that lists former tasks whose changes a task's target has for certain, although these tasks have
-carried them from the target to the task's source.
+"""The key of the note that lists former tasks. These tasks have carried changes from a task's target to its source, and
+the target has all of these changes for certain.
 """
 
 UNCHECKED = TableName("", "circles not checked")
-"""The key of the note that a task must not continue without its source, since its changes may go in a circle."""
+"""The key of the note that forbids a task to continue without its source, since its changes may go in a circle."""
 
 _ONE_WAY = "Carry each table in one direction only: exclude these tables from one of the two tasks"
 
@@ -139,7 +141,7 @@ def circle_findings(
 
 
 def demand_no_circle(config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]) -> None:
-    """Raises if another task carries, or has carried, this task's changes back. Notes whether a start has passed."""
+    """Raises if another task carries, or has carried, this task's changes back. Records whether this check passed."""
     try:
         demand(circle_findings(config, source, target, tables), config.ignored_checks)
     except PrecheckFailed:
@@ -154,7 +156,7 @@ def demand_no_circle(config: TaskConfig, source: Session, target: TargetSession,
 
 
 def note_unchecked(config: TaskConfig, target: TargetSession) -> None:
-    """Notes, in the caller's transaction, that the task needs its source to continue, until a start has passed."""
+    """Records, in the caller's transaction, that the task cannot continue without its source until it was checked."""
     target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), UNCHECKED, "yes")
 
 
@@ -214,7 +216,7 @@ def _returned(config: TaskConfig, target: TargetSession) -> set[str]:
 
 
 def _ended(writer: WritingTask, cutover: Cutover) -> str:
-    """Returns the name of a task's end. A task whose cutover is undone, and done again, gets another name."""
+    """Returns the text that names a former task in the note `RETURNED`. A repeated cutover gives another text."""
     return f"{writer.meta_schema}.{writer.task} {cutover.done_at}"
 
 
@@ -225,7 +227,7 @@ class _WayBack:
     writer: WritingTask
     cutover: Cutover
     names: list[TableName]
-    """The source's tables whose changes this task carries to where they came from."""
+    """The source's tables with changes that `writer` has carried from the target, and this task would carry back."""
 
 
 def _ways_back(config: TaskConfig, source: Session, there: str) -> Iterator[_WayBack]:
@@ -241,7 +243,10 @@ def _ways_back(config: TaskConfig, source: Session, there: str) -> Iterator[_Way
 def _is_certain(
     way: _WayBack, known: Collection[str], rows: Iterable[Checkpoint], is_copied: Callable[[TableName], bool]
 ) -> bool:
-    """Whether the target has all changes of a way back for certain. `known`: the names in the note `RETURNED`."""
+    """Whether the target certainly has all changes that a former task has carried to the source.
+
+    `known` are the texts in the note `RETURNED`.
+    """
     return (
         _ended(way.writer, way.cutover) in known
         or all(map(is_copied, way.names))
@@ -254,7 +259,7 @@ def _has_changes_of(row: Checkpoint, writer: WritingTask, cutover: Cutover) -> b
     if row.altered or not row.position:
         return False
     place = Position.parse(row.position)
-    # Both times of the source's clock are compared. The third time is that of the command's machine.
+    # `saved_at` and `created` are times of the source's clock. `done_at` is a time of the machine that ran the cutover.
     last_change = max(writer.saved_at, cutover.done_at)
     if row.log_file is not None and row.log_file.name == place.file and 0 < last_change < row.log_file.created:
         return True
@@ -267,10 +272,10 @@ def _has_changes_of(row: Checkpoint, writer: WritingTask, cutover: Cutover) -> b
 def _returned_findings(
     config: TaskConfig, source: Session, target: TargetSession, there: str, resync: Patterns
 ) -> list[Finding]:
-    """Returns a failed finding for each way back that has ended, and whose changes this task may have yet to read."""
+    """Returns a failed finding for each former task whose changes of the target this task may still have to read."""
     rows = target.meta.checkpoints.read(config.name, config.source.source_id)
     if not rows:
-        return []  # The first start judges its place after it has claimed the task.
+        return []  # The first start checks the position at which it begins, after it has claimed the task.
     found = []
     known = _returned(config, target)
     for way in _ways_back(config, source, there):

@@ -126,8 +126,9 @@ def grants_of(
 def _hinted(option: str, *, is_given: bool) -> Iterator[None]:
     """Changes the advice of an error if the connection fails.
 
-    Without the option, the task's own account may not exist yet: the advice names the option. With it, the URL has the
-    wrong account or password. If the database is missing, another account would not help: the error stays unchanged.
+    Without the option, the task's own account may not exist yet: the advice names the option. With the option, its URL
+    has the wrong account or password. If the database is missing, another account would not help: the error is
+    unchanged.
     """
     try:
         yield
@@ -217,8 +218,8 @@ def _source(
 def _source_account_in_use(server: SourceConfig, hosts: Sequence[str]) -> str:
     """Returns the account that the source chooses at the task's own login; empty if it is not known or not needed.
 
-    A user may have several accounts, one for each host. Only the server knows which of them a login gets, since it
-    compares their hosts with the address that it sees of this machine. With a single account, no login is needed.
+    A user may have several accounts, one for each host. Only the server knows which account a login gets: it compares
+    the accounts' hosts with the address from which this machine connects. With a single account, no login is needed.
     """
     if len(hosts) == 1:
         return ""

@@ -60,7 +60,7 @@ def change_table_note(config: TaskConfig, table: Table) -> Iterator[str]:
 def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> Iterator[Finding]:
     targets = []
     for table in tables:
-        with suppress(ConfigError):  # `target_tables` reports it
+        with suppress(ConfigError):  # the check `target_tables` reports this error
             targets.append(config.rules.target_table(table))
     for name, problem in refusals(targets).items():
         fix = "Give it another name with routes or column mappings, or leave it out"

@@ -20,8 +20,8 @@ from pidts.task.config.task_file import TaskConfig
 def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
     """Returns a finding about the tables that the task leaves out because an online schema change tool may own them.
 
-    The tool is known by the table's name only. So an application's own table `_report_new` is left out, too, and only
-    this finding says so.
+    Only the table's name shows this. So an application's own table `_report_new` is also left out, and only this
+    finding says so.
     """
     online = online_of(config.allow)
     if not online.is_on:

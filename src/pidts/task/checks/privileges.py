@@ -31,7 +31,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.warehouse import access_finding
 
 HEARTBEAT_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
-"""MariaDB also needs SELECT for an INSERT that updates an existing row."""
+"""The privileges to write the heartbeat. MariaDB needs SELECT for an INSERT that updates an existing row."""
 _PATTERN = frozenset("*?[")
 _PLACES = 5
 """One finding about missing privileges names at most this number of schemas."""
@@ -161,7 +161,7 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
     try:
         tables = [config.rules.target_name(name) for name in upstream]
     except ConfigError:
-        return []  # `target_tables` reports it
+        return []  # the check `target_tables` reports this error
     if isinstance(session, PostgresSession):
         all_needs = needs(session, config.target.database, own_role(session), tables, config.target.meta_schema)
         lacking = [need for need in all_needs if not need.held and not need.only_for_ddl]
@@ -241,7 +241,7 @@ def named_in(allow: AllowList) -> Iterator[Privilege]:
 
 
 def _fitting(allow: AllowList, schemas: Iterable[str]) -> list[Privilege]:
-    """Returns SELECT on each of these schemas, if the task takes all its tables; none if it names no schemas."""
+    """Returns SELECT on each schema whose tables the task takes all; none if the block-allow-list names no schema."""
     if not allow.do_tables and not allow.do_dbs:
         return []  # without patterns, an operator may choose the schemas by the account's privileges alone
     return [Privilege("SELECT", schema) for schema in schemas if takes_all_of(allow, schema)]

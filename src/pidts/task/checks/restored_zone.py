@@ -8,9 +8,8 @@ different, and no lock would show it.
 How it is noticed: the task records in the relay a position that the target has reached, its *need*. This position is
 after the target's checkpoint only if the target was restored.
 
-There are other records: a task that reads the target's log has recorded up to where. But they prove nothing, since the
-target may have failed over since, or that task may never run again. Besides, that task stops by itself if the log ends
-before its position.
+Another record proves nothing: a task that reads the target's log has recorded how far. The target may have failed over
+since then, or that task may never run again. If it runs and the log ends before its position, it stops by itself.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from pidts.task.config.task_file import TaskConfig
 def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     """Halts if the target's checkpoint is before the position that the relay has recorded as the task's need.
 
-    The need is read before the checkpoint. If the checkpoint were read first, a run that moves both in between would
-    cause a halt.
+    The need is read before the checkpoint. If the checkpoint were read first, a run could move both between the two
+    reads, and so cause a halt.
     """
     if not config.is_between_zones:
         return

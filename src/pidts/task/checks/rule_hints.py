@@ -1,7 +1,7 @@
 """Gives hints about rules whose effect may be unexpected. None of them is an error.
 
-- If an expression names a column that the table lacks, it is false. This is no error (as in DM), because a column may
-  be added after its rule, or be dropped before it. But the name may be misspelled.
+- If an expression names a column that the table lacks, the expression is false. As in DM, this is no error, because a
+  column may be added after its rule, or be dropped before its rule. But the name may be misspelled.
 - A `Do` rule that lists only kinds of row changes leaves out schema changes, so the target's table keeps its structure.
 - A route extracts what the groups of its expression match, so an expression without a group extracts nothing.
 """

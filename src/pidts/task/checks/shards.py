@@ -247,8 +247,8 @@ def _ranges(
 ) -> dict[TableName, list[KeyRange]]:
     """Returns the key ranges of the shards whose rows could have equal keys on the target.
 
-    This is so if AUTO_INCREMENT numbers the rows, these numbers reach the target unchanged, and no extracted column
-    tells the rows of two shards apart.
+    Keys can be equal if AUTO_INCREMENT numbers the rows, these numbers reach the target unchanged, and no extracted
+    column distinguishes the rows of two shards.
     """
     found: dict[TableName, list[KeyRange]] = {}
     alike = Counter((target_name, one.discriminators) for target_name, members in groups.items() for one in members)
@@ -300,10 +300,10 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
 
     A task in pessimistic mode may have such shards if it ran in optimistic mode before. Their rows fit, so the start is
     not refused. But the next schema change of the other shards does not wait for such shards (`pidts.shards.decide`).
-    In pessimistic mode, an operator would expect that it waits. So they are reported.
+    In pessimistic mode, an operator expects that it waits. So such shards are reported.
 
-    If an operator has let a change run without a shard (`pidts ddl unlock`), the other shards do wait for it. So this
-    shard is not reported. The compared structures are those at the checkpoints on the target, not the current ones.
+    If an operator has let a change run without a shard (`pidts ddl unlock`), the other shards do wait for this shard.
+    So it is not reported. The compared structures are those at the checkpoints on the target, not the current ones.
     """
     recorded = target.meta.structures.load(task, MergedTablesKey())
     known = {source: target.meta.structures.load(task, SourceTablesKey(source)) for source in sources}

@@ -25,10 +25,10 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def structures_at_start(config: TaskConfig, source: Session) -> dict[TableName, Table]:
-    """Returns the tables' structures at the start in the task file, if a cutover has recorded them there.
+    """Returns the tables' structures at the task file's start, if a cutover has recorded them on the source.
 
-    Returns nothing if there was no such cutover, if an earlier version of PiDTS did it, or if the account may not read
-    its record.
+    Returns nothing if there was no such cutover, if an earlier version of PiDTS made the cutover, or if the account may
+    not read the cutover's record.
     """
     given = config.source.start
     if config.mode != "incremental" or not isinstance(given, Position):

@@ -112,7 +112,7 @@ class WritingTask:
     """
     merges: AllowList | None
     """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise. If an
-    earlier version of PiDTS has recorded the note, it selects all tables until the task starts again.
+    earlier version of PiDTS has recorded the note, this list selects all tables until the task starts again.
     """
 
     @property
@@ -177,7 +177,7 @@ def of_other_tasks(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterat
 
 
 def carried_to(config: TaskConfig, name: TableName) -> TableName | None:
-    """Returns the table to which this task carries the changes of a table of its source; None if it does not."""
+    """Returns the table to which this task carries the changes of a source's table; None if it carries none."""
     return target_name(config.rules, name) if config.allow(name) else None
 
 
@@ -280,7 +280,7 @@ def meta_schemas(ask: Ask) -> list[str]:
 
 
 def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask]:
-    """Returns the tasks whose records are in this schema: those that were cut over, or all others."""
+    """Returns the tasks whose records are in this schema: with `over`, those that were cut over, else all others."""
     place = quoted(schema)
     switches = _switches(ask, schema)
     if over and not switches:
@@ -297,7 +297,7 @@ def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask
             f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
         )
     }
-    # A task that was cut over remains one if somebody deletes its checkpoints.
+    # A task that was cut over counts as such even if somebody has deleted its checkpoints.
     recorded = {(task, source) for task, source, name in noted if name == SOURCE_SERVER} if over else saved
     begun = sorted((task, source) for task, source in recorded if (task in switches) is over)
     tables: dict[tuple[object, object], set[TableName]] = {}
@@ -340,7 +340,7 @@ def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask
 
 
 def merged_tables(note: str) -> AllowList | None:
-    """Returns what the note `MERGES` says; None for a task without it."""
+    """Returns the block-allow-list in the note `MERGES`; None if the note is empty."""
     if note == _WITHOUT_TABLES:
         return AllowList()
     return allow_list_from_text(note) if note else None

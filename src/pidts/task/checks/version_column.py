@@ -86,10 +86,10 @@ def version_column_findings(
 def added(config: TaskConfig, table: TableName, *, resumed: bool) -> str:
     """Returns the SQL that adds the version column to a table, on the source and, if needed, on the target.
 
-    Existing rows get NULL, which is earlier than every version. For this, the first statement adds the column without a
+    Existing rows get NULL, which is earlier than every version. So the first statement adds the column without a
     default, and only the second statement adds the default. With one statement, existing rows would get the current
-    time on the source only, and the table would halt on PostgreSQL. If the target computed the time, it would be later
-    than changes that have not arrived yet, and these would be ignored.
+    time on the source only, and the table would halt on PostgreSQL. If the target computed the time, this time would be
+    later than changes that have not arrived yet, and these changes would be ignored.
     """
     name, place = quoted(config.version_column), quoted_table(table)
     here = (

@@ -16,7 +16,8 @@ from pidts.task.checks.zone_topology import named
 from pidts.task.config.task_file import TaskConfig
 
 MAY_FIND_ROWS = TableName("", "returns")
-"""The key of a note: the first run of a task that fills a zone again may find rows. The first claim removes it."""
+"""The key of a note: the first run of a task that fills a zone again may find rows. The first claim removes the note.
+"""
 
 
 def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
@@ -78,7 +79,8 @@ def demand_still_forwards(
 
     The zone's later changes would never reach the target. A task that carries them directly has to begin exactly where
     this task stops: see `pidts.task.zones.hand_over`. If no task carries the zone's changes to the source any more, the
-    zone has left, and the start is allowed. If the source does not answer, this is not known, and the task halts.
+    zone has left, and the start is allowed. If the source does not answer, this cannot be checked, and the task
+    halts.
     """
     if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
         return

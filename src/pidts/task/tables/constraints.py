@@ -38,7 +38,7 @@ class UncarriedForeignKey:
 
 
 def merged_targets(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> frozenset[TableName]:
-    """Returns the target tables that several source tables share; `tables` contains the tables of each source id."""
+    """Returns the target tables that several source tables share; `tables` maps a source's id to its tables."""
     counts = Counter(part.rules.target_name(name) for part in parts for name in tables[part.source.source_id])
     return frozenset(name for name, count in counts.items() if count > 1)
 
@@ -62,8 +62,8 @@ def fitting_check(
     """Returns the check as the target can create it; None if the target cannot, or might evaluate it differently.
 
     `alike`: source and target are both MySQL, or both MariaDB. If not, a check with a regular expression is left out:
-    MySQL, MariaDB and TiDB use different libraries for these. Any other expression means the same on all of these
-    servers, or is refused.
+    MySQL, MariaDB and TiDB use different libraries for regular expressions. A server gives any other expression the
+    same meaning, or refuses it.
     """
     there = part.rules.target_name(table.name)
     if not found.clause or there in merged or _is_too_long(part, found.name):
@@ -110,8 +110,8 @@ def fitting_on_update(
 ) -> OnUpdate | None:
     """Returns the automatic timestamp; None if it would have another effect on a target with the foreign keys `keys`.
 
-    On PostgreSQL, the timestamp is a trigger. A foreign key that changes rows would run it. And other triggers of the
-    table may change the row, too.
+    On PostgreSQL, a trigger sets the timestamp. A foreign key that changes rows would run this trigger. Other triggers
+    of the table may also change the row.
     """
     if wanted.table in merged:
         return None

@@ -1,4 +1,4 @@
-"""Chooses the tables that are copied, and the state with which the copy of each begins."""
+"""Chooses the tables that `--resync` copies again, and the state with which each table's copy begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidts.source.structures import table_sizes
 from pidts.task.config.task_file import TaskConfig
 
 _MOST_NAMES = 20
-"""An advice names at most this number of tables."""
+"""An error's advice names at most this number of tables."""
 Patterns = tuple[str, ...] | None
 """Patterns of tables to copy again; an empty tuple means all tables, None means no table."""
 
@@ -45,9 +45,9 @@ def copy_states(
 def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Patterns]:
     """Returns the patterns of `--resync` for each source; None for a source that is not selected.
 
-    A pattern selects matching tables of all sources; `source-id:PATTERN` those of one source, and `source-id:` all
-    tables of the source. In a task with a single source, no server is queried: the start itself checks whether the
-    source has such tables.
+    A pattern selects matching tables of all sources. `source-id:PATTERN` selects those of one source, and `source-id:`
+    all tables of that source. In a task with a single source, no server is queried: the start itself checks whether a
+    table matches.
     """
     by_source = {part.source.source_id: part for part in parts}
     if not resync:
@@ -94,7 +94,7 @@ def no_such_table(written: str, pattern: str, tables: Sequence[tuple[TaskConfig,
 
 
 def _tables_of(part: TaskConfig) -> set[TableName]:
-    """Returns the tables that the source has, and those that the target has on record for it."""
+    """Returns the tables that the source has, and those that the target's records name for this source."""
     with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
         known = (
             target.meta.structures.load(part.name, SourceTablesKey(part.source.source_id))

@@ -41,7 +41,7 @@ class Shard:
 
     @property
     def discriminators(self) -> tuple[tuple[str, str], ...]:
-        """The extracted columns in the target's key, with the values that this table's rows have there."""
+        """The extracted columns in the target's key, with the values of this table's rows."""
         return self.rules.apart(self.table.name)
 
     @property
@@ -58,7 +58,7 @@ def own_shards(rules: Rules, tables: Iterable[Table], *, begun: bool) -> list[Sh
 def by_target(shards: Iterable[Shard]) -> dict[TableName | None, list[Shard]]:
     """Returns the shards of each target table.
 
-    A task may have 20,000 tables. So for each table, only the few shards of its target table should be examined.
+    A task may have 20,000 tables. With this mapping, a check of one table examines only the shards of its target table.
     """
     found: dict[TableName | None, list[Shard]] = {}
     for shard in shards:
@@ -72,7 +72,7 @@ def shards_of_other_sources(
 ) -> list[Shard]:
     """Returns the tables of the task's other sources that share a target table with tables of `names`.
 
-    If the task has not begun with a source: with `asks`, its server is queried; without `asks`, it counts as a source
+    If the task has not begun with a source, `asks` decides: the source's server is queried, or the source counts as one
     without tables.
     """
     wanted = {target_name_of(rules, name) for name in names}
@@ -95,7 +95,7 @@ def shards_of_other_sources(
 def with_extracted_keys(
     target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
 ) -> tuple[Rules, list[Shard]]:
-    """Returns the rules and the other shards, with the extracted columns that are in the keys of target tables."""
+    """Returns the rules and the other shards, completed by the extracted columns in the target tables' keys."""
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards
@@ -113,7 +113,7 @@ def with_extracted_keys(
 def changed_target_tables(
     target: TargetSession, rules: Rules, known: Mapping[TableName, Table], read: Mapping[TableName, Table]
 ) -> dict[TableName, Table]:
-    """Returns the target structures of the tables whose structure has changed since it was recorded."""
+    """Returns the target structure of each table whose structure on the source is not the recorded one (`known`)."""
     rules, _ = with_extracted_keys(target, rules, read.values())
     changed = (table for name, table in read.items() if name in known and not same_version(table, known[name]))
     return {table.name: rules.target_table(table) for table in changed}

@@ -15,7 +15,7 @@ class PendingKeys:
     """The keys of each table that are not recorded yet. Their number is limited, for one table and in all."""
 
     def __init__(self, of_a_table: int, in_all: int) -> None:
-        """Keys become records when a table has `of_a_table` of them, or when all tables have `in_all` of them."""
+        """Keys become records when a table has `of_a_table` keys, or when all tables together have `in_all` keys."""
         self._of_a_table, self._in_all = of_a_table, in_all
         self._keys: dict[TableName, list[pa.Table]] = {}
         self._counts: Counter[TableName] = Counter()

@@ -1,4 +1,4 @@
-"""Reads and checks the place or time of `--rewind-to`."""
+"""Reads and checks the Lsn or time of `--rewind-to`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FORMS = "an Lsn, a time such as 2024-05-01T08:00:00Z, or how long ago: -1h30m. 
 
 
 def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint | None]:
-    """Returns, for each source, the place from which its log is sent again; None: nothing is sent again.
+    """Returns, for each source, the Lsn or time from which its log is sent again; None: nothing is sent again.
 
-    A time is meant for all sources. `SOURCE-ID:` before a place or a time names one source.
+    A time applies to all sources. `SOURCE-ID:` before an Lsn or a time names one source.
     """
     if not text:
         return dict.fromkeys(source_ids)
@@ -53,7 +53,7 @@ def _is_point(text: str) -> bool:
 
 
 def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint], point: RewindPoint) -> None:
-    """Raises if the range does not begin before the checkpoint, or if the source lacks the log from there on."""
+    """Raises if `point` is not before the checkpoint, or if the source lacks the log after `point`."""
     where = Where(source=config.source.source_id, file=str(config.path))
     if not stored:
         todo = "Run the task without --rewind-to"
@@ -72,7 +72,7 @@ def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint
 
 
 def shown(point: RewindPoint) -> str:
-    """Returns the place or time as messages show it."""
+    """Returns the Lsn or time as messages show it."""
     return point.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if isinstance(point, datetime) else str(point)
 
 

@@ -1,8 +1,8 @@
 """Detects changed routes and column mappings: the target records the rules by which a task's rows were written.
 
-With another route, later changes of a table would go to a target table that lacks the rows that were copied before.
-With another column mapping, the target would have a row twice: with the old key and with the new one. The record also
-shows which other tasks and sources write to a target table.
+After a change of a route, later changes of a table would go to a target table that lacks the rows that were copied
+before. After a change of a column mapping, the target could have a row twice: with the old key and with the new key.
+The record also shows which other tasks and sources write to a target table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pidts.task.tables.target_fit import CHANGE, OTHER_TABLES, TableFit
 
 
 def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
-    """Returns why rows of these tables on the target contradict the new rules; empty if they do not."""
+    """Returns why rows of these tables on the target contradict the new rules; empty if no row does."""
     for table in tables:
         old, new = before.routes.destination(table.name), after.routes.destination(table.name)
         if (old.name, old.extracted) != (new.name, new.extracted):
@@ -80,7 +80,7 @@ def record_rules(config: TaskConfig, target: TargetSession) -> None:
 def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence[TableFit]) -> list[TableFit]:
     """Returns the fits, adjusted for rows of other tasks, other sources and dropped shards in the target tables.
 
-    A repair would treat these rows as extra rows, and remove them. So the copy only adds rows there.
+    A repair would treat these rows as extra rows, and remove them. So the copy only adds rows to these target tables.
     """
     if not any(fit.mode is CopyMode.REPAIR or fit.has_rows or fit.problem for fit in fits):
         return list(fits)
@@ -101,10 +101,10 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 
 
 def tables_without_checkpoint(config: TaskConfig, target: TargetSession) -> frozenset[TableName]:
-    """Returns the tables that the task has recorded for this source. Call it for a task without a checkpoint.
+    """Returns the tables that the task has recorded for this source. The task has no checkpoint.
 
-    If there are any, somebody has deleted the checkpoint, and the target still has the task's rows: `--resync` may
-    repair them. Or the first start was killed before it wrote a row.
+    Recorded tables without a checkpoint have one of two causes. Somebody has deleted the checkpoint, and the target
+    still has the task's rows, which `--resync` may repair. Or the first start was killed before it wrote a row.
     """
     place = config.name, SourceTablesKey(config.source.source_id)
     return frozenset(name for *found, name in target.meta.structures.tables() if tuple(found) == place)
@@ -122,8 +122,8 @@ def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bo
 
     - `own`: the target table belongs to the task.
     - `begun`: the task has begun with this source.
-    - `is_recorded`: the task has a record of the source table. If it has not begun, somebody has deleted its
-      checkpoint. Or its first start was killed before it wrote a row: then the rows are another program's.
+    - `is_recorded`: the task has a record of the source table. If the task has not begun, somebody has deleted its
+      checkpoint. Or the first start was killed before it wrote a row: then another program has written the rows.
     """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
@@ -153,8 +153,8 @@ def with_own_rows_only(
 ) -> list[TableFit]:
     """Returns the fits. If the target's key shows which rows belong to a shard, the shard's copy removes extra rows.
 
-    It does so only among the shard's own rows (`CopyMode.OWN`). With a version column it removes none, because removing
-    a row needs the row's version.
+    The copy does so only among the shard's own rows (`CopyMode.OWN`). In a table with a version column, it removes no
+    rows, because removing a row needs the row's version.
     """
     rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
     found = []

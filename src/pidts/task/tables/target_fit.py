@@ -81,7 +81,7 @@ def fit_of(
     may_have_rows: bool = False,
     other_shards: Iterable[Shard] = (),
 ) -> TableFit:
-    """Returns whether and how the target table of `table` can take its rows, and has their right values.
+    """Returns whether and how the target table of `table` can take the source table's rows with their right values.
 
     - `copies`: the table's existing rows are to be copied.
     - `may_have_rows`: rows on the target are repaired. Otherwise a target table with rows is refused: a row that the
@@ -143,7 +143,7 @@ def _fit_of(
 
 
 def _creatable(target: TargetSession, fit: TableFit) -> TableFit:
-    """Returns the fit of a missing table, with a problem if the target cannot create it (if a name is too long)."""
+    """Returns the fit of a missing table, with a problem if the target cannot create it (say, a name is too long)."""
     try:
         rendered = target.schema.create_statements(fit.target_table)
     except PidtsError as error:
@@ -160,7 +160,7 @@ def fits_of(
     may_have_rows: Callable[[TableName], bool] = lambda _: False,
     other_shards: Iterable[Shard],
 ) -> list[TableFit]:
-    """Returns the fit of each of these tables, which may share target tables with one another."""
+    """Returns the fit of each of these tables. Several of them may have the same target table."""
     tables = list(tables)
     names = {table.name for table in tables}
     others = [one for one in other_shards if one.source or one.table.name not in names]
@@ -179,7 +179,7 @@ def fits_of(
         )
         for table in tables
     ]
-    target.schema.read_ahead(())  # later questions are read from the target again
+    target.schema.read_ahead(())  # later calls read the structures from the target again
     return fits
 
 
@@ -198,8 +198,8 @@ def followable(source: Session, fits: Iterable[TableFit]) -> list[TableFit]:
 def create_missing(target: TargetSession, task: str, fits: Iterable[TableFit], *, before_copy: bool) -> None:
     """Creates the missing tables. With `before_copy`, some of their keys are created only at the end of the copy.
 
-    Several sources of a task may create the same table at the same time. So each checks under a lock whether the table
-    exists. A shared table gets all of its keys now, because nobody knows which source's copy ends last.
+    Several sources of a task may create a shared table at the same time. So each source checks under a lock whether the
+    table exists. A shared table gets all of its keys now, because nobody knows which source's copy ends last.
     """
     missing = [fit for fit in fits if fit.missing]
     if not missing:

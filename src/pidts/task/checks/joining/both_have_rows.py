@@ -20,7 +20,8 @@ seed's log contains each of these rows only once. So the seed's tasks have to fo
 zone's task writes the first row to the seed.
 
 **Earlier tombstones** (records of deleted rows) may be in one of the zones only. If a tombstone keeps a copied row out,
-the task answers with a DELETE, which removes the row in its own zone, too (`pidts.apply.rows.convergence`).
+the task sends a DELETE back, which removes the row in the zone from which it was copied. See
+`pidts.apply.rows.convergence`.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def _merging(config: TaskConfig, fit: TableFit) -> TableFit:
 def demand_no_others(config: TaskConfig, source: Session, target: TargetSession) -> None:
     """Raises if another task between zones carries changes of these tables, and is not in the same file.
 
-    The task of the opposite direction may be in another file, if it waits for this task. If it has already written
-    rows, this task would begin too late, so this function raises.
+    The task of the opposite direction may be in another file, if it waits for this task. If the opposite task has
+    already written rows, this task would begin too late, so this function raises.
     """
     if not config.zones.both_have_rows:
         return
@@ -149,10 +150,10 @@ def is_opposite(config: TaskConfig, other: WritingTask) -> bool:
 
 
 def forwarding(config: TaskConfig) -> list[TaskConfig]:
-    """Returns the file's other tasks that have to forward the changes of the source's zone, at any distance from it.
+    """Returns the file's other tasks that have to forward the changes of the source's zone, even through other zones.
 
-    Each must forward them from the first one on: it reads its source's log only once, so it cannot make up for changes
-    that it has not forwarded.
+    Each of these tasks must forward the zone's changes from the first change on, since a task reads its source's log
+    only once.
     """
     return [other for direction, other in _tasks_of_file(config) if config.zone in direction.forwards]
 
@@ -194,9 +195,9 @@ def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> Precheck
 def demand_selected(config: TaskConfig, opposite: WritingTask, tables: Iterable[TableName]) -> None:
     """Raises if the task of the opposite direction does not select all tables of this task.
 
-    The opposite task may select a table but have no record of its structure. Either the table was created after the
-    place where that task reads the log: then that task will carry it. Or it was dropped before that place: then this
-    task finds no table in the target's zone, and halts it.
+    The opposite task may select a table but have no record of its structure. If the table was created after the
+    position at which that task reads the log, that task will carry the table. If the table was dropped before this
+    position, this task finds no table in the target's zone, and halts the table.
     """
     selects = opposite.merges
     missing = sorted(one for one in tables if one not in opposite.tables and not (selects and selects(one)))

@@ -1,7 +1,8 @@
 """Lets the tasks of two zones that both have rows begin together (`pidts.task.checks.joining.both_have_rows`).
 
-A task into a seed also waits until all tasks that have to forward its zone's changes are forwarding them. Each of these
-tasks records this after its claim, so an earlier run of the task, which does not forward, commits nothing any more.
+A task into a seed also waits until all tasks that have to forward changes of its source's zone are forwarding them.
+Each of these tasks records after its claim that it forwards the zone. Then no earlier run of the task, which does not
+forward the zone, can commit anything.
 
 Crash points:
 
@@ -11,8 +12,8 @@ Crash points:
 2. After the note: no row is written to a user's table before the opposite task has its checkpoint and its note. Both
    stay, so a later run does not wait for them.
 
-A task cannot stop forwarding a zone's changes (`zone-way-lost`), except by a hand-over. So what this task has waited
-for stays true.
+A task cannot stop forwarding a zone's changes (`zone-way-lost`), except by a hand-over. So the conditions for which
+this task has waited stay true.
 """
 
 from __future__ import annotations
