@@ -104,7 +104,7 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
 
 
 def is_known(key: AlertKey, progress: Progress) -> bool:
-    """Whether a snapshot would show this condition if it still lasted. Only then does its absence mean its end."""
+    """Whether a snapshot would show this condition if it still lasted. If so, a missing condition has ended."""
     if key.kind == "verify-differences":
         return False
     sources = [one for one in progress.sources if key.source in ("", one.source)]

@@ -1,7 +1,7 @@
 """The backlog of blocked and waiting tables: the log that the relay keeps for them, and their next schema changes.
 
-The relay's index shows the backlog without reading rows: it records the tables, the time and the length of each
-transaction.
+The relay's index is enough to find the backlog, without reading rows: the index records the tables, the time and the
+length of each transaction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALL_SECONDS = 5.0
 
 
 class CountingTime:
-    """Divides the time of a count among the sources of a task. If a source leaves time, later sources get it."""
+    """Divides the time of a count among a task's sources. Later sources get the time that earlier ones did not use."""
 
     def __init__(self, sources: int, now: Callable[[], float] = time.monotonic) -> None:
         """`now` returns the seconds of a clock that is never set back."""
@@ -221,7 +221,7 @@ def next_schema_changes(
 def load_held_tables(
     target: TargetSession, config: TaskConfig, *, seconds: float = _COUNT_SECONDS
 ) -> HeldTablesOfSource:
-    """Reads the target's checkpoints and halts, and returns the held tables of a source."""
+    """Reads the target's checkpoints and halts, and returns the waiting tables of a source."""
     source = config.source.source_id
     rows = list(target.meta.checkpoints.read(config.name, source))
     return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else (), seconds=seconds)
@@ -234,9 +234,9 @@ def held_tables(
     *,
     seconds: float = _COUNT_SECONDS,
 ) -> HeldTablesOfSource:
-    """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
+    """Returns the waiting tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
-    When a table halts, the checkpoints do not show this before another table has passed the place. Until then, only
+    When a table halts, the checkpoints do not show this before another table is past the halt's Lsn. Until then, only
     `halts` name the table. The time of the oldest change is not known if its search takes longer than `seconds`.
     """
     tables: dict[TableName, Lsn] = {}

@@ -23,9 +23,10 @@ _log = structlog.get_logger(__name__)
 
 
 class CatalogPublications:
-    """Publishes in a separate thread until it is closed, whenever the warehouse has changed.
+    """Publishes whenever the warehouse has changed, in a separate thread, until it is closed.
 
-    Each part of a run has such an object. Each publishes the whole warehouse, but never two at the same time.
+    Each part of a run has an object of this class. Each object publishes the whole warehouse, but never two objects at
+    the same time.
     """
 
     def __init__(self, config: TaskConfig, lock: threading.Lock, show_lag: Callable[[float], None]) -> None:
@@ -68,7 +69,7 @@ class CatalogPublications:
                 with closing(self._session()) as session:
                     self._note_lag(session)
                     self._watch(session)
-            except Exception as error:  # noqa: BLE001 - if it ended the thread, readers would see an old state for ever
+            except Exception as error:  # noqa: BLE001 - without this thread, readers would see old tables for ever
                 if self._cause != str(error):
                     self._cause, is_known = str(error), isinstance(error, PidtsError)
                     _log.warning("the tables are published later", cause=self._cause, exc_info=not is_known)

@@ -21,15 +21,15 @@ A metastore may complete the last call of a killed process after the next proces
 
 - Adding a column to the table and to all its partitions. The call names the columns that it replaces, so it changes
   nothing if it comes too late (`pidts.task.operate.publication`).
-- Adding a partition. The call does nothing if the partition exists. Normally it exists by then, since the next
-  publication makes the same file and adds the same partition. If the partition was removed meanwhile because of its
-  age, a later publication removes it again.
+- Adding a partition. The call does nothing if the partition exists. Normally the partition exists by then, since the
+  next publication makes the same file and adds the same partition. If the partition was removed meanwhile because of
+  its age, a later publication removes it again.
 
 Earlier files are not changed. So if the change table has a column of the same name and another type, the new column
-gets another name, such as `price__bigint`. A column that was dropped stays.
+gets another name, such as `price__bigint`. A column that was dropped from the source stays in the change table.
 
 A partition older than `pidts.hive.keep-changes` is removed from the metastore. Its folder is removed a day later, since
-readers may still use it. If this is interrupted, the next publication does it.
+readers may still use it. If a removal is interrupted, the next publication repeats the removal.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class ChangePublisher:
             database, table = change_table_name(name)
             there = store.table(database, table)
             if there is None or not self._is_own(there, name):
-                continue  # refused tables have a record, too, but this task has not made them
+                continue  # refused tables also have a record, but this task has not created them
             goal = replace(there, partitions=[(DAY, "string")])
             for day in store.partitions(database, table):
                 if day < str(last):

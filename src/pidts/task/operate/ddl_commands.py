@@ -51,7 +51,7 @@ _AFTER_ANOTHER = "ddl-awaits-tables"
 
 @dataclass(frozen=True, slots=True)
 class BlockedChange:
-    """A change that blocks tables (of rows or of the schema), or a schema change with a ddl command."""
+    """A change of rows or of the schema that blocks tables, or a schema change with a ddl command."""
 
     lsn: Lsn
     statement: str
@@ -122,7 +122,7 @@ def has_failed(halt: Halt) -> bool:
 
 
 def as_before(halt: Halt) -> Halt:
-    """Returns a recorded halt with the remark that it may no longer be true."""
+    """Returns a recorded halt with the remark that an earlier run has recorded it."""
     return replace(halt, what=f"{halt.what.removesuffix(AS_BEFORE)}{AS_BEFORE}", is_earlier=True)
 
 
@@ -132,7 +132,7 @@ def is_tried_again(halt: Halt) -> bool:
 
 
 class TaskCommands:
-    """Reads what blocks the tables of one task, and records ddl commands about it.
+    """Reads the changes that block the tables of one task, and records ddl commands about them.
 
     The object needs no running task: a run and an operator share only the records on the target.
     """

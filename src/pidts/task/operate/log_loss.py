@@ -103,7 +103,7 @@ def _purged_log(
 
 
 def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
-    """Returns the error with which a run would end at its checkpoint, or because of its log; None if none is known."""
+    """Returns the error with which a run would end because of its checkpoint or log; None if none is known."""
     task, source_id = config.name, config.source.source_id
     with (
         closing(RelayReader(config.relay, source_id)) as relay,
@@ -122,7 +122,7 @@ def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
         if (other := _other_log(config, stored, relay)) is not None:
             return _explained(config, other, is_one_of_several=is_one_of_several)
         has_relay = relay.first is not None
-        # A run on another machine has its relay there.
+        # A run on another machine has its relay on that machine.
         runs_elsewhere = not has_relay and is_present(target, task, source_id)
         # The relay server's machine receives the log.
         if runs_elsewhere or config.relay_from is not None:
@@ -149,7 +149,7 @@ def demand_log(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayRea
 
 
 def _other_log(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> Halted | None:
-    """Returns the error of `demand_log`. Raises for damage."""
+    """Returns the error of `demand_log`; None if there is none. Raises if the relay is damaged."""
     try:
         demand_log(config, stored, relay)
     except Halted as error:
@@ -228,7 +228,7 @@ class _Logs:
     def _gtids_gone(self, info: ServerInfo) -> str | None:
         """Returns the GTIDs of transactions that the source's log no longer has; None if the search takes too long."""
         if not info.is_mariadb:
-            # MySQL refuses to send the log to a replica that lacks one of these.
+            # MySQL refuses to send the log to a replica that lacks one of these transactions.
             return str(query(self.source, "SELECT @@GLOBAL.gtid_purged")[0][0])
         return gtids_before(self.config.source.server, self.source, info, self.first)
 
@@ -277,7 +277,7 @@ def with_loss_explained(
 
 @contextmanager
 def advised_for_channel(config: TaskConfig) -> Iterator[None]:
-    """Replaces the advice to copy rows in the errors of a channel, which copies none."""
+    """Replaces the advice to copy rows in the errors of a channel, since a channel copies no rows."""
     try:
         yield
     except PidtsError as error:

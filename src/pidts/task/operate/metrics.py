@@ -21,7 +21,7 @@ Labels = tuple[str, ...]
 def metric_families(progress: Progress) -> list[Metric]:
     """Returns all metrics with their current series; times are seconds since 1970.
 
-    An unknown time is 0, the year 1970. So an alert about its age comes too early instead of never.
+    An unknown time is 0, the year 1970. So an alert about the age of this time comes too early instead of never.
     """
     task, sources = progress.task, progress.sources
     awaited = awaited_since(

@@ -1,7 +1,7 @@
-"""Why a run is paused. The run stores this in a file beside the relay, for `pidts status`.
+"""Why a run is paused. The run stores the reason in a file beside the relay, for `pidts status`.
 
-The record is not on the target, since the target may be the cause. The file names the process that wrote it. So if a
-run was killed and its record is left, the record does not count for a later run.
+The reason is not stored on the target, since the target may be the cause of the pause. The file names the process that
+wrote it. So a file that a killed run has left does not count for a later run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Pause:
 class PauseFile:
     """The file in which a run stores its present pauses. It exists only while a source is paused.
 
-    The run also removes it at its begin: in a container, it may have the process id of a killed earlier run.
+    The run also removes this file at its start: in a container, the run may have the process id of an earlier run that
+    was killed.
     """
 
     def __init__(self, config: TaskConfig) -> None:

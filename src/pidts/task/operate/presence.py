@@ -5,8 +5,9 @@ over. A cutover and its undo hold another named lock, on a separate connection: 
 command is refused. A lock ends with its connection. If the machine dies, the connection may end hours later; an
 operator can end the session on the target earlier.
 
-That no lock is seen proves nothing: some clusters have no such locks, and a connection may be cut. So the locks only
-inform. Whether a run may write is decided by the checkpoint's epoch, and whether a cutover may continue by its record.
+A lock that is not seen proves nothing: some clusters have no such locks, and a connection may be cut. So the locks only
+inform operators. The checkpoint's epoch decides whether a run may write, and a cutover's record whether it may
+continue.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def is_received_here(config: TaskConfig) -> bool:
 def show_cutover(session: TargetSession, task: str) -> bool:
     """Shows that a cutover of the task is active, as long as the session lives; nothing else may use the session.
 
-    Returns False if another session already shows one. On a server without named locks, shows nothing and returns True.
+    Returns False if another session already shows a cutover. On a server without named locks, shows nothing and returns
+    True.
     """
     if isinstance(session, MySqlSession):
         # A comparison may last longer than the server keeps an idle session.
@@ -121,7 +123,7 @@ def _show(session: TargetSession, what: str, task: str, source: str = "") -> boo
         try:
             return bool(session.rows("SELECT GET_LOCK(%s, 0)", (_name(what, digest),))[0][0] != 0)
         except Halted:
-            return True  # without named locks, as in some clusters, other machines do not see it
+            return True  # without named locks, as in some clusters, other machines do not see the run or cutover
     if isinstance(session, CatalogConnection):
         session.show(what, task, source)
     return True

@@ -1,6 +1,6 @@
 """Publishes the state of a warehouse's tables at one moment to a Hive metastore.
 
-First it reads this state: the tables, and the place of each in the source's log. Then, table by table:
+A publication first reads this state: the tables, and for each table the Lsn of its rows. Then, table by table:
 
 1. all rows are written into a new folder;
 2. the folder is recorded as the next one;
@@ -14,8 +14,8 @@ The state after an interruption:
   publication after more than an hour removes the folder, if the metastore does not use it.
 - after 2: the record names a folder that the metastore does not use. The next publication of the table replaces this
   record.
-- in or after 3: the metastore has the old state or the new state. The folders of both are recorded, and neither is
-  removed. The next publication asks the metastore which folder it uses.
+- in or after 3: the metastore has the old state or the new state. Both folders are recorded, and neither is removed.
+  The next publication asks the metastore which folder it uses.
 
 A dropped table first gets another name in the metastore, and then is removed by that name. If the publication is
 interrupted between these two steps, the record still names the table, and the next publication removes it.
@@ -23,14 +23,15 @@ interrupted between these two steps, the record still names the table, and the n
 The folder of the earlier state stays for an hour, since readers may still use it.
 
 One process at a time publishes from a warehouse. This process, and the JVM with the metastore's client, hold a file
-lock, which is released when both have ended. So the process sends no call after the next process has begun. But a
+lock, which is released when both have ended. So neither sends a call after the next process has begun to publish. But a
 metastore may still be working on an earlier call, and complete it late:
 
 - a switch names the state that it replaces, even a switch that renames a dropped table. Newer metastores (Hive 2.3.10,
   3.1.4, 4 and later) refuse a switch if another switch came first.
 - a removal names a table that is never created again.
-- the creation of a table is refused if the table exists. It does harm in one case: the source's table was dropped
-  meanwhile. Then the metastore has a table that no publication knows, until the source has a table of this name again.
+- the creation of a table is refused if the table exists. A late creation does harm in one case: the source's table was
+  dropped meanwhile. Then the metastore has a table that no publication knows, until the source has a table of this name
+  again.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class WarehouseState:
 
     read_at: float
     whole: Mapping[TableName, tuple[str, str]]
-    """For each table whose rows are all from one place in the source's log: its metadata file and this place."""
+    """For each table whose rows are all at one Lsn: its metadata file and this Lsn."""
     known: frozenset[TableName]
     """The target tables of the task."""
     stored: frozenset[TableName]
@@ -98,14 +99,14 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> WarehouseS
                 target = Shard(table, part.rules, source).target_name if part.allow(name) else None
                 if target is None:
                     continue
-                # A schema change reaches its table before the checkpoint does, so the later of the two places counts.
+                # A schema change is in its table before the checkpoint has it, so the later of the two Lsns counts.
                 here = {max(state.at(name), changed[name]) for state in states}
                 is_whole = len(here) == 1 and not any(name in state.unfinished for state in states)
                 places.setdefault(target, {}).setdefault(source, set()).update(here if is_whole else {None})
         locations = session.tables.all()
     whole = {}
     for target, of_source in places.items():
-        # All shards of one source in a merged table have to be at the same place.
+        # All shards of one source in a merged table have to be at the same Lsn.
         if target in locations and all(len(found) == 1 and None not in found for found in of_source.values()):
             lsns = [f"{source}: {lsn}" if len(parts) > 1 else f"{lsn}" for source, (lsn,) in sorted(of_source.items())]
             whole[target] = locations[target], ", ".join(lsns)

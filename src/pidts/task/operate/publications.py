@@ -34,8 +34,8 @@ class PublishingTurns:
         """Whether a publication is due: the last publication, of this or an earlier run, was long ago or has failed."""
         if self.failed_at is not None:
             return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
-        # Published changes count, too, even before the first table is copied. Otherwise changes would be published at
-        # once, again and again, in many small files.
+        # Published change tables also count, even before the first table is copied. Otherwise changes would be
+        # published at once, again and again, in many small files.
         known = [one.read_at for one in publications(session).of(config.name).values()]
         known += [one.read_at for one in change_tables(session).of(config.name).values()]
         now, last = time.time(), max(known, default=0.0)
@@ -44,7 +44,7 @@ class PublishingTurns:
 
 
 class Publications:
-    """Publishes the tables of all parts in a separate thread until it is closed. Each part has such an object."""
+    """Publishes the tables of all parts in a separate thread until it is closed. Each part has its own object."""
 
     def __init__(self, config: TaskConfig, parts: Callable[[], Sequence[TaskConfig]], turns: PublishingTurns) -> None:
         self._config, self._parts, self._turns = config, parts, turns
@@ -87,7 +87,7 @@ class Publications:
                     if turns.is_due(self._config, session):
                         turns.last, turns.failed_at = time.time(), None
                         _publish(self._parts(), session)
-            except Exception as error:  # noqa: BLE001 - if it ended the thread, readers would see an old state for ever
+            except Exception as error:  # noqa: BLE001 - without this thread, readers would see old tables for ever
                 turns.failed_at = time.monotonic()
                 is_known = isinstance(error, PidtsError)
                 _log.warning("the tables are published later", cause=str(error), exc_info=not is_known)

@@ -1,4 +1,4 @@
-"""Lists, shows and resolves the locked rows of a task. It uses only the target's records, and needs no running task."""
+"""Lists, shows and resolves the locked rows of a task, with the target's records alone: the task need not run."""
 
 from __future__ import annotations
 

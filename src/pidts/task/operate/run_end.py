@@ -51,7 +51,7 @@ class RunEnd:
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
     def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:
-        """Whether another run has continued the task since this end. Its claim has a higher epoch.
+        """Whether another run has continued the task since this end. The claim of another run has a higher epoch.
 
         A run that failed in its checks has claimed nothing, so it has no epoch to compare. Then the time of the last
         commit decides.

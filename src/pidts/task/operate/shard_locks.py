@@ -115,14 +115,17 @@ def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
 
 
 def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
-    """Returns a table's locks, or all if `name` is empty: the name on target or source, or dmctl's lock id."""
+    """Returns the locks of a table, or all locks if `name` is empty.
+
+    `name` is the table's name on the target or on a source, or dmctl's lock id.
+    """
     spelled = _LOCK_ID.fullmatch(name)
     wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
     return [lock for lock in locks if not name or wanted in {str(lock.target), *_source_tables(lock)}]
 
 
 def find_lock(locks: Sequence[OpenLock], name: str, place: str = "", source: str = "") -> OpenLock:
-    """Returns the lock of this table, and with a shard at this place; without name and place, the only lock."""
+    """Returns the lock of the table `name` with a shard that waits at `place`; without both, the only lock."""
     found = named_locks(locks, name)
     if len(found) > 1:
         found = [lock for lock in found if _matching(lock, place, source)] or found

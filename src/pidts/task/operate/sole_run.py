@@ -53,9 +53,10 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
 
 
 def _lock_instead(path: Path) -> IO[str] | None:
-    """Replaces the file that a suspended process has locked by a file that this process locks, and returns it.
+    """Replaces the file that a suspended process has locked by a file that this process locks; returns the new file.
 
-    Without this, a third run could get the lock when the suspended process ends. Returns None if the disk is full.
+    Without the new file, a third run could get the lock when the suspended process ends. Returns None if the disk is
+    full.
     """
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:

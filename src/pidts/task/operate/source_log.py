@@ -1,4 +1,4 @@
-"""Compares the end of each source's log with the place up to which the target has it.
+"""Compares the end of each source's log with the position up to which the target has this log.
 
 The source knows where its log ends. The relay knows which part of the log has changes for the task, and since when. If
 the target has the whole log, the lag is 0. Otherwise only the machine with the relay may know the lag: the relay has to
@@ -40,7 +40,7 @@ class LogEnd:
     """The reason why the end is not known."""
 
     def bytes_after(self, place: Position) -> int | None:
-        """Returns the bytes of log after a place; None if this log does not have the place, or if it is not known."""
+        """Returns the bytes of log after a position; None if the position or the log's end is not in known files."""
         names, end = [name for name, _ in self.files], self.position
         if end is None or place.file not in names or end.file not in names:
             return None
@@ -55,7 +55,7 @@ class SourceLog:
 
     end: LogEnd
     unapplied_bytes: int | None = None
-    """The bytes of log after the applied place, also those without changes for the task; None if not known."""
+    """The bytes of log after the applied position, also those without changes for the task; None if not known."""
     lag_seconds: float | None = None
     """The age of the oldest change that the target lacks, without waiting tables; None if it is not known."""
 
@@ -86,7 +86,7 @@ def _log_end(config: TaskConfig) -> LogEnd:
 def source_log(
     config: TaskConfig, end: LogEnd, state: PlanState, applied: Position | None, waiting: Mapping[TableName, object]
 ) -> SourceLog:
-    """Compares the end of the log with the task's state on the target, whose place is `applied`."""
+    """Compares the end of the log with the task's state on the target, which has the log up to `applied`."""
     unapplied = end.bytes_after(applied) if applied is not None else None
     if state.copying:
         return SourceLog(end, unapplied)  # the target lacks rows of any age

@@ -11,11 +11,11 @@ The stages:
 A stage is called slow only while the task is behind. If the target does not answer, the target is slow. Otherwise the
 shares of time in which the stages work decide:
 
-- If the log comes into the relay late: if the replicator waits for the source nearly all the time, the source or its
+- The log comes into the relay late. If the replicator waits for the source nearly all the time, the source or its
   network is slow. Otherwise the replicator's processor or its disk is slow.
-- If the log is in the relay: the time in which commits wait is the target's. If round trips explain this time, the
-  target's network is slow, otherwise its server. (A warehouse has no server: its commits wait for files.) All other
-  time is the run's own: planning, or applying.
+- The log comes into the relay in time. The time in which commits wait counts for the target. If round trips explain
+  this time, the target's network is slow, otherwise its server. (A warehouse has no server: its commits wait for
+  files.) All other time counts for the run, which plans or applies.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ class RunMeasures:
     steps: Mapping[str, float] = field(default_factory=dict)
     """The share of time of each step of the thread that runs batches."""
     waited: float = 0.0
-    """The share of time in which a worker waited for the target's answers. It is that of the worker that waited
-    longest, since a batch ends with its last worker.
+    """The share of time in which the slowest worker waited for the target's answers. A batch ends with its last worker.
     """
     trips_a_second: float = 0.0
     """The number of round trips per second that one worker makes to the target."""
@@ -236,7 +235,7 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
 def with_silent_target(report: StageReport, since: float) -> StageReport:
     """Returns the report for a target that has not answered since this time, in seconds since 1970.
 
-    It leaves out the measurements of the target, which are from before this time.
+    The report leaves out the measurements of the target, which are from before this time.
     """
     *others, target = report.stages
     why = f"{target.place or 'its server'} has not answered since {utc_time(since)}"

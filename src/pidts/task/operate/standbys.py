@@ -1,7 +1,7 @@
 """Chooses the server that replaces a lost source: it must have executed all transactions received from the source.
 
 The replicator continues at this server by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a
-place that was sampled (`pidts.replicate.standby_start`). Two kinds of servers are refused:
+position that the running task has sampled (`pidts.replicate.standby_start`). Two kinds of servers are refused:
 
 - A server that lacks a received transaction. Its log continues from an older state, and would overwrite newer rows of
   the target.
@@ -103,8 +103,8 @@ def received_gtids(config: TaskConfig) -> GtidSet | None:
 def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
     """Compares a standby with the source. If the standby has transactions that the source lacks, it is barred.
 
-    Returns a warning if it is barred, otherwise an empty text. Without GTIDs, the comparison reads the standby's log;
-    `looked` remembers up to where, for the next comparison.
+    Returns a warning if the standby is barred, otherwise an empty text. Without GTIDs, the comparison reads the
+    standby's log, and stores in `looked` where the next comparison begins.
     """
     there = state_of(standby)
     # The source is read after the standby, so transactions that the standby gets meanwhile do not count as surplus.

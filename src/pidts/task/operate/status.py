@@ -151,7 +151,7 @@ class TaskStatus:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run of the task is active on some machine. On some targets no other machine can see this."""
+        """Whether a run of the task is active on some machine. Some targets do not show other machines' runs."""
         return any(source.is_running for source in self.sources)
 
     @property
@@ -223,7 +223,7 @@ def task_status(
     """Connects to the target and to the sources, and returns the task's status.
 
     `step` receives a text about what is being read. `answer` receives the function that asks the target, and the
-    target's name: it calls the function, and may limit its time.
+    target's name. `answer` calls this function, and may limit its time.
     """
     place = f"the target {parts[0].target.place}"
 
@@ -366,7 +366,7 @@ def _source(
 def meant_tasks(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple[KnownTask, ...]:
     """Returns the target's tasks that have a source of this task, or a similar name. Similar names are first.
 
-    Returns none if a record of some task was altered by hand and cannot be read: only that task's status reports it.
+    Returns none if a record of some task was altered by hand and cannot be read. That task's own status reports this.
     """
     sources_of: dict[str, set[str]] = {}
     with suppress(Halted):

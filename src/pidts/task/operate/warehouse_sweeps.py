@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 6 * 3600.0
 
 
 class WarehouseSweeps:
-    """Sweeps the warehouse soon after the start and every few hours, in a separate thread, until it is closed."""
+    """Removes unneeded files soon after the start and every few hours, in a separate thread, until it is closed."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._config = config
