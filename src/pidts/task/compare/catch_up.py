@@ -74,14 +74,14 @@ class TaskCatchUp:
         self._run_seen: bool | None = None
         self._ask_again = 0.0
         self._lsns: tuple[Lsn, ...] | None = None
-        """The Lsns of the checkpoints when they were last seen."""
+        """The Lsns of the checkpoints, as last read."""
 
     @property
     def change_no(self) -> int:
         """The number of failovers, which is part of every Lsn that this object makes.
 
-        If the task does not read the log of the server that answers yet, the number is higher than in any checkpoint.
-        So no checkpoint seems to have reached a place in that log.
+        If the task does not yet read the log of the server that answers, the number is higher than in any checkpoint.
+        So no checkpoint seems to have reached a position in that log.
         """
         known = max((state.lsn.change_no for state in self._states()), default=0)
         if not self._relay.is_dir():
@@ -97,7 +97,7 @@ class TaskCatchUp:
         return self._config.relay / self._config.source.source_id
 
     def settled(self) -> Lsn:
-        """Returns an Lsn. Later reads get all changes before it.
+        """Returns an Lsn. Later reads get all changes before this Lsn.
 
         On MariaDB, later reads get the rows exactly as they are at this Lsn, until `place` is called.
         """
@@ -105,7 +105,7 @@ class TaskCatchUp:
         return Lsn.at(settled(self._source, self._server), self.change_no)
 
     def place(self) -> Lsn:
-        """Returns the end of the log. Ends the snapshot, so later reads get the rows of their own time."""
+        """Returns the end of the log. Ends the snapshot, so each later read gets the rows that exist when it reads."""
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 
@@ -165,7 +165,7 @@ class TaskCatchUp:
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a copy does not continue: its table is halted, or else PiDTS sees no run of the task.
 
-        The reason is empty if the table is not halted and a run is seen: it may still copy.
+        The reason is empty if the table is not halted and a run is seen: this run may still copy.
         """
         if (halt := self._halt(table, at)) is not None:
             why = f"the copy of {self._prefix}{table} waits for a halt: [{halt.code}] {halt.why}"

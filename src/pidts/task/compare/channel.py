@@ -11,7 +11,7 @@ any target. It waits until the datacenter has the log up to the place at which t
 records that were written meanwhile. These records, too, are read only once, in their order. If a schema change is among
 them, the comparison begins anew.
 
-Memory is bounded: it has only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore`.
+Memory is bounded: only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore` are in it.
 """
 
 from __future__ import annotations
@@ -511,9 +511,9 @@ def _id(record: TransferRow) -> int:
 
 @lru_cache(1024)
 def _image_kind(age: int, instance: str) -> int:
-    """Returns a number. Images with the same number can be compared: they have one structure and come from one server.
+    """Returns a number. Row images with the same number can be compared: their structure and server are the same.
 
-    Images from two servers are not compared, since records may repeat after a failover without GTIDs.
+    Row images from two servers are not compared, since records may repeat after a failover without GTIDs.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

@@ -132,12 +132,12 @@ class RecordedTexts:
 
 @dataclass(frozen=True, slots=True)
 class OneSource:
-    """The log of a channel's only source: where it ends now, and whether the datacenter has it up to a place."""
+    """The log of a channel's only source: where the log ends, and whether the datacenter has it up to an Lsn."""
 
     catch_up: TaskCatchUp
 
     def settled(self, table: TableName) -> LogPlaces:  # noqa: ARG002 - the protocol needs it
-        """Returns a place in the log. Later reads get all changes before it."""
+        """Returns an Lsn. Later reads get all changes before this Lsn."""
         return (self.catch_up.settled(),)
 
     def place(self, table: TableName) -> LogPlaces:  # noqa: ARG002 - the protocol needs it
@@ -154,7 +154,7 @@ class OneSource:
         return {} if found is None else {0: found}
 
     def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:
-        """Whether the log between two places is known to have no change of the table."""
+        """Whether the log between two Lsns is known to have no change of the table."""
         return self.catch_up.untouched(table, after[0], upto[0])
 
 

@@ -1,4 +1,4 @@
-"""Finds out by the relay's index whether the log has a change of a table between two places."""
+"""Finds out by the relay's index whether the log has a change of a table between two Lsns."""
 
 from __future__ import annotations
 

@@ -78,8 +78,9 @@ class ExtraRows:
 class PendingWait:
     """Decides how long a repair waits for the end of a table's pending changes.
 
-    If the checkpoints do not move for a moment, the task need not be stopped: it may be preparing a large batch, or the
-    source may be quiet. So the limit is short only if they have not moved during a whole wait for another table.
+    If the checkpoints do not move for a moment, the task may still run: it may be preparing a large batch, or the
+    source may be quiet. So the limit is short only if the checkpoints have not moved during a whole wait for another
+    table.
     """
 
     _stood: tuple[object, ...] | None = None

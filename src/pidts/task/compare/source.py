@@ -2,8 +2,8 @@
 
 The target has the keys of the source, with two exceptions:
 
-- A column mapping may have changed values of the key. They are changed back. A value that the mapping cannot produce is
-  not looked up.
+- A column mapping may have changed values of the key. These values are changed back. A value that the mapping cannot
+  produce is not looked up.
 - Extracted columns may be part of the key. A row with the extracted values of another table is not looked up either.
 """
 
@@ -59,7 +59,7 @@ class SourceTable:
 
     @property
     def catch_up(self) -> TaskCatchUp:
-        """The catch-up of the target with the source."""
+        """The object that waits until the target has caught up with the source."""
         return self.part.catch_up
 
     @property
@@ -142,7 +142,7 @@ class SourceTable:
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
         """Returns the boundary of a span as a key of the target (`sign` is 1) or of the source (`sign` is -1).
 
-        They differ only if a mapping adds a number to the keys. None, an open end of the span, stays None.
+        The two keys differ only if a mapping adds a number to the keys. None, an open end of the span, stays None.
         """
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:

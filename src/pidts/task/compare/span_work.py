@@ -15,7 +15,7 @@ from pidts.verify import KeySpan, Matcher, MergedSource, SpanComparison, SpanRes
 
 @dataclass(frozen=True, slots=True)
 class SpanWork:
-    """Compares spans of one table. It is sent to another process, which calls it with these spans."""
+    """Compares spans of one table. The object is sent to another process, which calls it with the spans."""
 
     parts: tuple[TaskConfig, ...]
     table: TableName

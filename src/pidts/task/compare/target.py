@@ -65,8 +65,8 @@ class TargetRows:
 
         - The order of texts depends on collations, which may differ: the orders are at best likely to be the same.
         - If the target's key ends with extracted columns, rows of several tables with the same source key are next to
-          each other on the target. So a span of source keys has the same rows on both sides. But the target may also
-          have rows of tables that are not in the task: so this is only likely, too.
+          each other on the target. So a span of source keys has the same rows on source and target. But the target may
+          also have rows of tables that are not in the task. So the same order is only likely.
         """
         merged = self._merged_tables()[table.name]
         cut = merged.cut
@@ -81,7 +81,7 @@ class TargetRows:
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why the target table does not fit; None if there is no such table.
 
-        The table may have the columns that only some shards have, or lack them.
+        The target table may have or lack the columns that only some shards have.
         """
         merged = self._merged_tables()[table.name]
         found = self._session.schema.misfits(table)
@@ -90,7 +90,7 @@ class TargetRows:
         return [merged.problem, *(found or ())] if merged.problem else found
 
     def documents(self, table: Table) -> Collection[str]:
-        """Returns the columns of text that are columns of JSON on the target."""
+        """Returns the text columns that are JSON columns on the target."""
         texts = [column.name for column in table.columns if column.type.is_text]
         stored = RowStorage(self._session.schema.structure(table.name) if texts else None)
         found = {name: stored.column(name) for name in texts}
@@ -114,7 +114,7 @@ class TargetRows:
         return self._session.read_rows(table, keys=keys)
 
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the places in `keys` of the keys whose rows are locked for any shard."""
+        """Returns the numbers of the keys in `keys` whose rows are locked for any shard."""
         name, locks = table.name, self._session.meta.row_locks
         keys = keys.select(list(table.identity))
         ids = lock_ids(keys)
@@ -132,7 +132,7 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the places in `keys` of locked keys that the lock spells differently.
+        """Returns the numbers of the keys in `keys` that a lock spells differently.
 
         For example, the lock has the key 'a', and `keys` has 'A': the target's collation may make them equal.
         """
@@ -164,7 +164,7 @@ class TargetRows:
         if any(table.column(name).type.kind in LABELED for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
-            # An empty text sorts first. So this may return the key `after` again, but it never skips a key.
+            # An empty text sorts first. So this query may return the key `after` again, but it never skips a key.
             whole = None if after is None else [*after, *[""] * (len(table.identity) - len(after))]
             found = self._session.read_rows(_identity_alone(table), after=self._values(table, whole), limit=rows)
         return found.select(list(table.identity)), last_key(found, table)

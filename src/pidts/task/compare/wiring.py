@@ -64,7 +64,7 @@ def opened_comparison(
     stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Comparison]:
-    """Opens connections to all servers. Tables that lack rows on purpose are left out, into `left` if given."""
+    """Opens connections to all servers. Leaves out tables that lack rows on purpose; `left` gets their names."""
     with ExitStack() as stack:
         target = stack.enter_context(closing(parts[0].target.server.connect()))
         demand_warehouse(target)
@@ -157,7 +157,7 @@ class Comparison:
         return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
 
     def _source(self, members: Sequence[SourceTable]) -> str:
-        """Returns the source's id, if the table is not merged and the task has several sources; otherwise nothing."""
+        """Returns the source's id if the table is not merged and the task has several sources, otherwise no text."""
         return members[0].part.config.source.source_id if len(members) == 1 and len(self.parts) > 1 else ""
 
     def _with_display_names(self, report: Report) -> Report:
@@ -195,7 +195,7 @@ def display_name(merged_tables: Mapping[TableName, MergedTable], name: TableName
 
 
 def keeps_rows(member: SourceTable) -> bool:
-    """Whether the target keeps rows that the source no longer has, because of filters. Its extra rows are intended."""
+    """Whether the target keeps rows that the source no longer has, because of filters. Extra rows are then intended."""
     return member.rules.keeps_rows(member.name)
 
 

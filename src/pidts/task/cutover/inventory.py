@@ -187,7 +187,7 @@ def _with_statement(part: TaskConfig, left: UncarriedObject, target: TargetSessi
 def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> bool:
     """Whether the target already has the source's column definition, key or partitions (`one`).
 
-    A column of the type JSON has no need of the check that its values are JSON.
+    A column of the type JSON does not need the check that its values are JSON.
     """
     if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
         return not remade_tables.is_needed(target, special)
@@ -206,9 +206,9 @@ def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> 
 
 
 def _named_uniquely(check: CheckConstraint, names: set[tuple[str, str]], target: MySqlSession) -> CheckConstraint:
-    """Returns the check with its table's name before its own if another check of the schema has this name.
+    """Returns the check. If another check of the schema has its name, its new name begins with its table's name.
 
-    If that name is in use, too, it also ends with a digest. MySQL demands unique names in a schema, MariaDB only in a
+    If the new name is also in use, it ends with a digest. MySQL demands unique names in a schema, MariaDB only in a
     table. `names` has the names of the inventory's checks, and gets the name of the result. A check that its own table
     already has keeps its name, so that a repeated step finds it.
     """
@@ -222,7 +222,7 @@ def _named_uniquely(check: CheckConstraint, names: set[tuple[str, str]], target:
 
 
 def _name_with_table(check: CheckConstraint, *, is_taken: bool = False) -> str:
-    """Returns the table's name and the check's. A name that is taken, or too long for MySQL, ends with a digest."""
+    """Returns the table's name and the check's name. If both are in use or too long for MySQL, adds a digest."""
     name = f"{check.table.name}_{check.name}"
     if len(name) <= MAX_NAME and not is_taken:
         return name

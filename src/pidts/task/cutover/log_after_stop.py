@@ -2,8 +2,7 @@
 
 Such changes are possible. For example, the source's machine restarts, its server is writable for some minutes, programs
 write, and an operator makes the server read-only again. Since no run begins after `stop`, neither the relay nor the
-target gets these changes. That the log now ends at a later place proves nothing: each start of a server begins a new
-log file.
+target gets these changes. A later end of the log does not prove them: each start of a server begins a new log file.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LONGEST_STATEMENT = 120
 
 
 def demand_unchanged(part: TaskConfig, place: str, todo: str) -> None:
-    """Raises if the log after this place has changes of the task, or is unreadable. `todo`: the advice."""
+    """Raises if the source's log after `place` has changes for the task, or is unreadable. `todo`: the advice."""
     with closing(connect(part.source.server)) as session:
         if str(log_end(session)) == place:
             return
@@ -55,7 +54,7 @@ def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transa
     wanted = LogSelection(part.allow, dialect, statements=True)
     side_effects = SideEffects(part.allow, dialect, lambda: closing(connect(part.source.server)))
     classifier = TransactionClassifier(part.allow, dialect, side_effects=side_effects)
-    # A replicator may still run with the configured server id. The source would disconnect it if this reader used it.
+    # A replicator may still use the configured server id. If this reader also used it, the source would disconnect one.
     reader = replace(part.source.server, server_id=None)
     store = ServerStore(reader)
     for piece, _ in pieces(server_blocks(reader, place)):

@@ -29,7 +29,7 @@ class OwnRecord:
         return self._target.meta.cutovers.read(self._config.name)
 
     def read(self) -> Cutover | None:
-        """Returns the record that the target has now. This command may replace it."""
+        """Returns the record that the target has now, and allows this command to replace this record."""
         self.current = self.stored()
         return self.current
 
@@ -45,7 +45,7 @@ class OwnRecord:
         return record
 
     def save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        """Replaces the record that this command has read or saved last. Raises if the target now has another."""
+        """Replaces the record that this command has read or saved last. Raises if the target now has another record."""
         before = self.current
         self.current = record or before  # set before it is written, since the answer to the COMMIT may be lost
         self._target.begin()

@@ -1,4 +1,4 @@
-"""Finds the steps that a cutover still has to do. It reads the servers and changes nothing."""
+"""Finds the steps that a cutover still has to do. Nothing is changed on the servers."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def locked_text(table: TableName, rows: int) -> str:
 
 
 def made_text(made: int, failed: int) -> str:
-    """Returns a text about how many objects a step has made, and how many it could not make."""
+    """Returns a text about the numbers of objects that a step has made, and could not make."""
     texts = [f"{made} made"] if made else []
     texts += [f"{failed} not" if made else f"{failed} not made"] if failed else []
     return ", ".join(texts) or NOTHING_TO_MAKE

@@ -1,7 +1,7 @@
 """Writes the task file of the way back: from the new server to the old one, from the moment of the switch on.
 
-The file exchanges source and target of the first file. It writes them as the first file does: variables stay variables,
-and passwords stay where they were. It names each table, so that the task carries no other table.
+The new file exchanges source and target of the task's file, and writes them in the same form: variables stay variables,
+and passwords stay where they were. The new file names each table, so that its task carries no other table.
 """
 
 from __future__ import annotations

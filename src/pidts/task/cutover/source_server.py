@@ -21,7 +21,7 @@ def is_same(one: CutoverServer, other: CutoverServer) -> bool:
     """Whether `one` and `other` name the same server.
 
     A server's UUID proves this, even at another address. MariaDB has none. Its unique id changes with each new
-    container, and two servers may have the same server id. So the server id proves it only at the same address.
+    container, and two servers may have the same server id. So equal server ids prove it only at the same address.
     """
     plain, other_plain = (each.identity.partition(PLACE_OF_MARIADB)[0] for each in (one, other))
     has_proof = PLACE_OF_MARIADB in one.identity or " server-id " not in one.identity

@@ -7,18 +7,18 @@ These are the crash points, with the state at each. The record is a row of the t
 2. *Begun*, before or after a source is made read-only: the record contains the former values of the source's variables.
    The values are recorded before the variables are changed, and are never overwritten with those of a source that is
    already read-only. The same command continues. `--undo` restores the former values.
-3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
-   changed since. It knows this from the ends of the logs (no source was written to) and the epochs of the checkpoints
-   (no run began). After an undo, the comparison begins anew.
+3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither source nor
+   target has changed since. The ends of the logs show whether a source was written to. The epochs of the checkpoints
+   show whether a run began. After an undo, the comparison begins anew.
 4. While counters are set: as at 2. Counters only increase, and each counter is checked again. The record names a new
    sequence before it is created, so `--undo` finds it.
 5. While foreign keys, checks and keys are created: the record names each before it is created, so `--undo` finds all of
    them. The target's catalog shows which statements are still needed.
-6. *Stopping* is recorded: every run of the task ends, and no run begins. Only `--undo` leads back; the same command
-   continues here. The target has all changes: just before, the command has proved that no source has changed a table of
-   the task since the comparison. The record contains the ends of the sources' logs. Before *done* is recorded, the
-   command reads each log after its recorded end, since a restart may have made a source writable for a time. If a
-   source is lost for good, the same command with `--writers-stopped` continues without it.
+6. *Stopping* is recorded: every run of the task ends, and no run begins. Only `--undo` lets runs begin again; the same
+   command continues from here. The target has all changes: just before, the command has proved that no source has
+   changed a table of the task since the comparison. The record contains the ends of the sources' logs. Before *done* is
+   recorded, the command reads each log after its recorded end, since a restart may have made a source writable for a
+   time. If a source is lost for good, the same command with `--writers-stopped` continues without it.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
 8. While columns, FULLTEXT and SPATIAL keys and partitions get the source's definitions (`target/mysql/cutover/`), and
    automatic timestamps are created: as at 6. The record names each timestamp before it is created, so `--undo` finds
@@ -126,7 +126,8 @@ _LOCK_SECONDS = 3.0
 _AGAIN = "This command undoes what it has done. Then run it again"
 
 Verify = Callable[[threading.Event, str], Report]
-"""Compares both sides. `text` describes their state; the same text continues an interrupted comparison."""
+"""Compares source and target. The text describes their state: with the same text, an interrupted comparison continues.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +166,7 @@ class CutoverRun:
         stop: threading.Event | None = None,
         command: CutoverCommand | None = None,
     ) -> None:
-        """`verify` compares both sides; None: nothing is compared. `show` receives each step when it is done.
+        """`verify` compares source and target; None: nothing is compared. `show` receives each step when it is done.
 
         `command` names this command in the record; None: a new command of this process.
         """
@@ -323,7 +324,7 @@ class CutoverRun:
             return record
 
     def _undo(self, record: Cutover) -> None:
-        if _is_done(record):  # since then, a way back may have run
+        if _is_done(record):  # since the cutover was done, a task may have carried changes back
             self._target.begin()
             for part in self._parts:
                 note_unchecked(part, self._target)
@@ -364,10 +365,8 @@ class CutoverRun:
         for name in (*(remade if target_side.remakes(self._target) else ()), StepName.ON_UPDATE):
             self._add(name, StepState.SKIPPED, about)
 
-    # The steps that are done.
-
     def _until_stopping(self, record: Cutover | None) -> Cutover:
-        """Does the steps before `stop`; returns the new record. `record` is that of an earlier attempt, if any."""
+        """Does the steps before `stop`; returns the new record. `record` is the one of an earlier attempt, if any."""
         status = load_status(self._target, self._parts)
         demand_ready(status, self._parts[0])
         for part in self._parts:
@@ -492,7 +491,7 @@ class CutoverRun:
         return drain(self._parts, self._target, self._stop, self._say, self._run_once)
 
     def _state(self, record: Cutover, ends: Mapping[str, Lsn]) -> str:
-        """Returns a description of both sides, with the epochs: another run may have copied tables again."""
+        """Returns the ends of the sources' logs, and the epochs: another run may have copied tables again."""
         places = []
         for source_id, end in ends.items():
             epochs = [one.epoch for one in self._target.meta.checkpoints.read(self._name, source_id)]
@@ -586,7 +585,7 @@ class CutoverRun:
                 )
 
     def _demand_read_only(self, todo: str, lost: Collection[str] = ()) -> None:
-        """Raises if a source is writable: a user or a restart may have made it so since this command has checked it.
+        """Raises if a source is writable: since the last check, a user or a restart may have made the source writable.
 
         Also raises if a source has another server, which may have other rows. Leaves out the sources in `lost`.
         """

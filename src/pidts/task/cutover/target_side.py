@@ -71,7 +71,7 @@ def statements(target: TargetSession, constraint: Constraint) -> list[str]:
 
 
 def statements_or_problem(target: TargetSession, constraint: Constraint) -> tuple[list[str], str]:
-    """Returns the same statements, and why the target cannot have the constraint: its name may not be allowed there."""
+    """Returns the result of `statements`; or why the target cannot have the constraint, such as a refused name."""
     try:
         return statements(target, constraint), ""
     except Halted as error:
@@ -84,7 +84,7 @@ def remakes(target: TargetSession) -> bool:
 
 
 def remake(target: TargetSession, wanted: RemadeColumn | RemadeTable) -> str:
-    """Gives a column, a key or partitions the source's definition. Returns why the target refuses, or an empty text."""
+    """Gives a column, a key or partitions the source's definition. Returns why the target refuses this, or nothing."""
     if not isinstance(target, MySqlSession):
         raise TypeError(target)
     if isinstance(wanted, GeneratedColumn | DeclaredType):
