@@ -81,7 +81,7 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         findings = check_source(session, source, taken.values())
         refuses_unreal = _refuses_unreal(session) and not _has_unreal(session, taken.values(), sizes)
         if isinstance(target, PostgresTarget) and refuses_unreal:
-            # The task file that is written has `zero-dates: error` then, and the notes have to fit it.
+            # The written task file then has `zero-dates: error`, and the notes have to fit this setting.
             target = replace(target, types=replace(target.types, refuses_unreal=True))
         there = sessions.enter_context(closing(target.connect()))
         tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]

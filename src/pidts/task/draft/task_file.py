@@ -69,7 +69,7 @@ class Draft:
 
     @property
     def about_unseen(self) -> str:
-        """Says that the source may have more schemas, and how they get into the task."""
+        """The comment about schemas that the account may not see, and how the task can take them."""
         return (
             f"{self.source.user} sees only schemas on which it has a privilege. If the task has to take others: GRANT "
             "SELECT on them, and run `pidts init` again"

@@ -127,7 +127,7 @@ class StageMeter:
 
 
 def _sizes(relay: RelayReader, at: Lsn) -> tuple[int | None, int | None, int | None]:
-    """Returns the bytes of log in the relay, and the bytes and transactions of it that are not applied.
+    """Returns the bytes of log in the relay, and the bytes and transactions of this log that are not applied.
 
     A number is None if it is not known, or if there are too many transactions to count.
     """

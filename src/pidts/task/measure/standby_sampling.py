@@ -48,7 +48,7 @@ class StandbySampling:
                 for standby in self._config.source.standbys:
                     if self._closed.is_set():
                         break
-                    # The next sample is taken after such an error is over, even a full disk or a relay being cut back.
+                    # After any error, even a full disk or a relay that is being cut back, the next sample tries again.
                     with suppress(PidtsError, OSError):
                         self._sample(relay, standby)
                 self._closed.wait(_BETWEEN_SAMPLES)
@@ -59,7 +59,7 @@ class StandbySampling:
         source = self._config.source.server
         try:
             there, here = self._session(standby), self._session(source)
-            # The standby's place is read first: everything before it is then before the source's place, too.
+            # The standby's place is read first: everything before this place is then also before the source's place.
             place = log_end(there)
             sample = Sample(time.time(), log_end(here), place)
             identity, origin = server_info(there).identity, relay.origin

@@ -35,5 +35,5 @@ class TargetPing:
 
     @property
     def best(self) -> Ping | None:
-        """The fastest of the last answers; None before the first. Only this one shows the network's delay alone."""
+        """The fastest of the last answers, which best shows the network's delay alone; None before the first answer."""
         return min(self._last, key=lambda one: one.seconds, default=None)

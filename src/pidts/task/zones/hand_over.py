@@ -28,7 +28,8 @@ Wherever the command dies, no change is lost or arrives twice, since every start
 
     before step 5    at most the run of the seed's task has ended. It starts again as before
     in 5, before 6   a direct task does not start, since the seed's task carries the same changes. The seed's task may
-                     continue as before. The next run of the command begins anew, and moves the direct tasks
+                     continue as before. The next run of the command begins anew, and records new places for the
+                     direct tasks
     after 6          the seed's task starts only without these changes, and the direct tasks begin at their places
 """
 

@@ -25,7 +25,7 @@ def hand_over_of(
 ) -> HandOver | None:
     """Returns the hand-over of a zone; None if there is nothing to hand over.
 
-    There is something if a task into the zone forwards changes that, according to the file, other tasks carry.
+    Changes have to be handed over if a task into the zone forwards them, but by the file other tasks carry them.
     """
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
@@ -53,7 +53,7 @@ def hand_over_of(
         {other: _task(one) for other, (_, one) in into_seed.items() if other in carried & direct},
         {other: _task(into[other]) for other in carried & direct},
     )
-    # The file no longer says that the seed's task forwards these zones, but by its record the task still does.
+    # By the file, the seed's task no longer forwards these zones. By the task's record, it still does.
     before = replace(config, zones=replace(config.zones, forwards=tuple(sorted(carried))))
     seed_target = next(iter(into_seed.values()))[1].target.server
     return HandOver(joined, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
@@ -93,7 +93,7 @@ class SeedTask:
                     )
 
     def has_begun_change(self, session: TargetSession, task: TaskNames, after: Lsn) -> bool:
-        """Whether the journal in the seed's meta tables has a schema change of the task after the place."""
+        """Whether the journal in the seed's meta tables has a schema change of the task after the Lsn `after`."""
         assert isinstance(session, MySqlSession)  # noqa: S101 - a zone that is a seed has a log
         asked = "SELECT 1 FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s AND lsn > %s LIMIT 1"
         return bool(session.rows(asked, (task.task, task.source, str(after))))

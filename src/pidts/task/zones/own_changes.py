@@ -86,7 +86,7 @@ def _received(
 
 
 def _changed(config: TaskConfig, entry: LogEntry) -> set[TableName]:
-    """Returns the tables that a program has changed in a transaction; none if a mark shows that a task has made it."""
+    """Returns the tables that a program has changed in a transaction; none if the transaction has a task's mark."""
     classifier = TransactionClassifier(config.allow, Dialect(), config.rules.events, config.marks_in)
     relevance, transaction = classifier(entry), entry.transaction
     if relevance.kind is RelevanceKind.NOTHING:

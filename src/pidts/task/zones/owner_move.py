@@ -12,7 +12,7 @@ If one zone applies a change, no other zone may set it aside. So the range has n
 3. Drain: wait until all zones have the owner's changes.
 4. Freeze: each record says that no zone owns the range. Changes of the range are set aside, whichever zone makes them.
 5. Decide: the record of the first zone says that the new zone owns the range. This step decides.
-6. Spread: all other records get the new owner, too.
+6. Spread: all other records also get the new owner.
 
 At any time, all records that name an owner name the same zone: before step 5 the old owner, after step 5 the new one.
 The state after a crash at each point:
@@ -20,12 +20,12 @@ The state after a crash at each point:
     before step 1            nothing has happened
     in 1 to 4                the old owner owns the range in some zones, and no zone owns it in the others. The next run
                              takes over the move: it records the old owner in all zones again, and begins anew or ends
-    in 5                     it is one transaction, so the record of the first zone shows the owner
+    in 5                     the step is one transaction, so the record of the first zone shows the owner
     in 6                     the new owner owns the range in some zones, and no zone owns it in the others. The next run
                              continues with step 6; the move cannot be undone any more
     an error in 1 to 4       the old owner owns the range again in all zones, the first zone last. The next run
                              writes the record to a zone that could not be reached
-    two runs at once         the later one has the higher number in the first zone. The earlier one notices this,
+    two runs at once         the later run has the higher number in the first zone. The earlier run notices this,
                              at the latest in step 5, and changes nothing any more
 """
 
@@ -116,7 +116,7 @@ class OwnerMove:
         self._undo(self._claim(there))
 
     def _last(self) -> RangeOwner | None:
-        """Returns the record of the first zone, which decides. If it has none, returns the latest of the others."""
+        """Returns the first zone's record, which decides. If that zone has none, returns the latest other record."""
         found = [self._read(zone) for zone in self._zones]
         return found[0] or max((one for one in found if one is not None), key=lambda one: one.number, default=None)
 

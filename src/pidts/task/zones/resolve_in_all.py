@@ -35,8 +35,8 @@ The named lock records the winner before anything is changed. The state after a 
 
 - The command can be repeated: `--only-here` accepts only the same choice for the named lock. The lock's zone gets or
   keeps the winner's row, and a zone with another row still has its own lock.
-- It cannot, because the winner was removed from the file, or the zones no longer all feed each other: `--only-here`
-  accepts any choice for each lock, and advises the operator to compare the zones.
+- The command cannot be repeated, because the winner was removed from the file, or the zones no longer all feed each
+  other: `--only-here` accepts any choice for each lock, and advises the operator to compare the zones.
 
 Two operators may name two locks of a row at the same time, and choose different winners. Each command first records its
 own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If each
@@ -177,7 +177,10 @@ class ResolveInAll:
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
     ) -> list[tuple[TaskIntoZone, RowLock, ResolveWith]]:
-        """Returns how each lock of a key is resolved in a zone. Raises without the winner's row or a lock with it."""
+        """Returns how each lock of a key is resolved in a zone.
+
+        Raises if the zone has neither the winner's row nor a lock with this row.
+        """
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task, [lock.id])]
         if zone == self.winner:
             return [(task, one, ResolveWith.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
@@ -288,8 +291,9 @@ def begun_here(
 ) -> UnfinishedResolves:
     """Returns which killed commands on all zones may be completed by a command that resolves only one task's locks.
 
-    `zones` are the zones that all feed each other. If there are none, no killed command can be repeated, so any of them
-    may be completed here. `source` and `target` are the task's zones. With `sets`, no zone has the row's new values.
+    `zones` are the zones that all feed each other. If there are none, no killed command can be repeated, so each killed
+    command may be completed here. `source` and `target` are the task's zones. With `sets`, no zone has the row's new
+    values.
     """
     winners = {} if sets else {ResolveWith.SOURCE: source, ResolveWith.KEEP: target}
     return UnfinishedResolves(winners.get(take, "") if zones else "", zones)

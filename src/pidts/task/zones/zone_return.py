@@ -13,9 +13,9 @@ changes first. If there are any, or if they cannot be counted because the zone's
 with `--discard-unsent`.
 
 0. Check that no task from or to the zone runs. This check only spares the operator a later error: steps 2 and 3 stop a
-   task that begins after it.
-1. Count the zone's changes from the checkpoints of the tasks out of the zone up to the end of its log. Record this end
-   in the zone. While the record exists, a copy into the zone removes the rows that the seed does not have
+   task that begins after the check.
+1. Count the zone's changes from the checkpoints of the tasks out of the zone up to the end of the zone's log. Record
+   this end in the zone. While the record exists, a copy into the zone removes the rows that the seed does not have
    (`removes_extra_rows`).
 2. Remove the checkpoints of the tasks out of the zone, each on its target. A run of such a task commits nothing any
    more.

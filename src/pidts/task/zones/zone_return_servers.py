@@ -174,7 +174,7 @@ class ReturningZone:
         return total
 
     def _locked_elsewhere(self, tasks: Sequence[RecordedTask]) -> Counter[TableName]:
-        """Returns how many rows other zones have locked because of this zone. The changes in them will be lost."""
+        """Returns how many rows other zones have locked because of this zone. The changes in the locks will be lost."""
         found: Counter[TableName] = Counter()
         for one in (one for one in tasks if one.zone == self.zone):
             with closing(self._servers()[one.target_zone].target.server.connect()) as session:
