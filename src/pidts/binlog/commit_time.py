@@ -25,10 +25,8 @@ _UUID_FIELD, _TAG_FIELD, _TIME_FIELD = 1, 3, 6
 def commit_time(raw: bytes | memoryview) -> float | None:
     """Returns when the server committed the transaction that begins with this event, in seconds since 1970.
 
-    Returns None if the event does not have this time.
-
-    `raw` begins with the event, and may continue after it. On a replica, a transaction of its source has the time of
-    the commit on the replica.
+    Returns None if the event does not have this time. `raw` begins with the event, and may continue after it. In a
+    replica's log, a transaction from the replica's source has the time of the commit on the replica.
     """
     kind = raw[_TYPE_AT]
     if kind == EventType.GTID_TAGGED:

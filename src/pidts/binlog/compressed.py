@@ -66,18 +66,18 @@ def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
 
 
 def inner_event(event: Event, raw: memoryview) -> Event:
-    """Returns one of the events inside the TRANSACTION_PAYLOAD event `event`; `raw` has its own bytes."""
+    """Returns an event inside the TRANSACTION_PAYLOAD event `event`; `raw` has the bytes of the inner event."""
     return inner_event_at(event.offset, event.log_index, raw)
 
 
 def inner_event_at(offset: int, log_index: int, raw: memoryview) -> Event:
-    """Returns one of the events inside the TRANSACTION_PAYLOAD event at this place; `raw` has its own bytes."""
+    """Returns an event inside the TRANSACTION_PAYLOAD event at this place; `raw` has the bytes of the inner event."""
     timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
     return Event(kind, timestamp, server_id, flags, size, log_pos, offset, log_index, raw[HEADER_SIZE:])
 
 
 def payload_pieces(body: memoryview) -> Iterator[bytes]:
-    """Decompresses a TRANSACTION_PAYLOAD event in pieces of whole events, since all of it may not fit into memory."""
+    """Decompresses a TRANSACTION_PAYLOAD event into pieces of whole events: all at once may not fit into memory."""
     what = "a TRANSACTION_PAYLOAD event"
     cursor = Cursor(body[:_LONGEST_HEAD], what)
     fields: dict[int, int] = {}

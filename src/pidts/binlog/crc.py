@@ -1,8 +1,9 @@
 """Computes zlib's CRC32 in compiled code, for the checksums of events, which compiled code reads one by one.
 
 If the processor can multiply without carries, sixteen bytes at a time are folded onto later bytes: they are multiplied
-by a power of x modulo the polynomial, and combined with the later bytes by XOR. With this factor, they contribute the
-same to the CRC-32 at the later place. Tables are used for the last bytes and for short data, in steps of eight bytes.
+by a power of x modulo the polynomial, and combined with the later bytes by XOR. This product contributes to the CRC-32
+at the later place what the bytes contribute at their own place. The last bytes and short data are computed with tables,
+in steps of eight bytes.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class LargeSliceError(Exception):
 
 
 class LogFacts(TypedDict):
-    """Facts that the bytes of a slice do not contain, and which of its rows are wanted; see `decode_slice`."""
+    """Facts that the bytes of a slice do not contain, and the choice of the wanted rows; see `decode_slice`."""
 
     format: Format
     log_file: str
@@ -80,17 +80,16 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
 
     The rows of a prepared XA transaction are skipped, since the transaction may be rolled back. When it is committed,
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
-    transaction; all rows of the transaction have this place. `commit_time` is the time in that event's header.
+    transaction; all rows of the transaction get this Lsn. `commit_time` is the time in that event's header.
 
     Raises `LargeSliceError` if the rows of a table take `most_bytes` or more: a compressed log may be many times as
-    large in memory. While a savepoint is open, the error is not raised, since `decode_stream` would need as much
-    memory.
+    large in memory. While a savepoint is open, it is not raised, since `decode_stream` would need as much memory.
     """
     return _decoded(new_decoder(facts), raw, facts)
 
 
 def decode_event_groups(raw: bytes, groups: CommittedEventGroups, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
-    """Returns the row changes of XA transactions in the order of the groups, as `decode_slice` does for each of them.
+    """Returns the row changes of XA transactions in the order of `groups`, decoded as `decode_slice` decodes each one.
 
     `raw` has the events of all groups, one group after the other.
     """
@@ -165,7 +164,7 @@ def walker_of(facts: LogFacts) -> LogWalker:
 
 
 def times_of(facts: LogFacts) -> EventTimes:
-    """Returns an object that collects the changes' times: from the events, unless one commits all changes."""
+    """Returns an object that collects the changes' times: from their events, unless one event commits all changes."""
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
 
@@ -233,7 +232,7 @@ class RowDecoder:
 
     @property
     def size(self) -> int:
-        """Returns the size in bytes of all images that have not been taken."""
+        """Returns the size in bytes of all row images that `take` and `take_full` have not returned yet."""
         return sum(rows.size for rows in self._rows.values())
 
     def _steps_of(self, event: Event) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Numbers the events of an event group that has prepared an XA transaction.
 
-All rows of the transaction have the Lsn of its commit, and differ only in their number. An event's first row gets the
-number of bytes from the group's first event to this event. So the numbers follow from the log alone, and do not depend
-on which tables are decoded.
+The Lsns of the transaction's rows have the position of its commit, and differ only in their row number. An event's
+first row gets the number of bytes from the group's first event to this event. So the row numbers follow from the log
+alone, whichever tables are decoded.
 
 Two rows never have the same number, since no event has more rows than bytes. The exception is an event that MariaDB has
 compressed: 1,000 rows of one byte each may take 60 bytes of the log. If the next event began with number 60, its rows

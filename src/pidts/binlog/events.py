@@ -132,7 +132,7 @@ class Event:
     flags: int
     size: int
     log_pos: int
-    """The field in the header, unchanged: the low 32 bits of the byte after the event."""
+    """The header's field, unchanged: the low 32 bits of the position of the byte after the event."""
     offset: int
     """The place of the event's first byte in the source's log file."""
     log_index: int
@@ -157,8 +157,8 @@ class Event:
 
 
 _REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
-"""Events that a server sends without a position if it starts in the middle of a log file: it takes them from the file's
-beginning, or makes them itself.
+"""Events without a position if a server starts to send in the middle of a log file: the server has read them at the
+file's beginning, or made them itself.
 """
 
 

@@ -20,13 +20,13 @@ GTID_EVENTS = frozenset({EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTI
 
 @dataclass(frozen=True, slots=True)
 class GtidEvent:
-    """The first event of a transaction; `gtid` is empty if the server assigns none."""
+    """The first event of a transaction; `gtid` is empty if the server assigns no GTIDs."""
 
     gtid: str
     standalone: bool = False
     """MariaDB: the next statement is the whole transaction, and no COMMIT follows."""
     start_alter: bool = False
-    """MariaDB: an ALTER has begun and may still fail; its statement comes again at its end."""
+    """MariaDB: an ALTER has begun and may still fail; the log repeats the statement when the ALTER has ended."""
     rollback_alter: bool = False
 
     @classmethod

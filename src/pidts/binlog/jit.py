@@ -68,8 +68,8 @@ def _kept(function: F, **options: Any) -> F:
 class _Place(InTreeCacheLocator):
     """The place of a function's machine code: in `cache_folder`, in a folder for the function's package.
 
-    Numba's own places depend on the absolute path of the file, so a copy of the program would compile again. They also
-    must be writable, even if all functions are compiled already.
+    Numba's own folders depend on the absolute path of the file, so a copy of the program would compile again. Numba's
+    folders must also be writable, even if all functions are compiled already.
     """
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:

@@ -33,10 +33,10 @@ def compiled() -> bool:
 def cache_folder() -> Path:
     """Returns the folder of the machine code: next to the source, or in NUMBA_CACHE_DIR or the user's cache.
 
-    It is in the user's cache if the folder next to the source is not complete, and this user may not write to it.
-    Numba notices a change of a function's own file. It does not notice a change in another file, for example of a
-    function that it calls or of a constant: code with an old memory layout would write to wrong addresses. So the
-    folder's name has a digest of all files from which functions or constants are compiled.
+    The user's cache is taken if the folder next to the source is not complete, and this user may not write to it.
+    Numba notices a change of a function's own file, but no change of another file, from which the function takes a
+    constant or a called function. Code with an old memory layout would then write to wrong addresses. So the folder's
+    name has a digest of all files from which functions or constants are compiled.
     """
     digest = hashlib.sha256()
     for text in _sources():
@@ -52,7 +52,7 @@ def _sources() -> Iterator[bytes]:
 
 
 def declared() -> int:
-    """Returns the number of functions to compile. A processor may need a few less."""
+    """Returns the number of functions to compile. Some processors need a few less."""
     return sum(len(_DECLARED.findall(text)) for text in _sources())
 
 
@@ -68,7 +68,7 @@ def is_complete() -> bool:
 
 
 def complete(compile_all: Callable[[], object]) -> None:
-    """Calls `compile_all` unless this was done before, and notes that the machine code is complete.
+    """Calls `compile_all` unless the machine code is complete, and notes that it is complete.
 
     Of several processes, one compiles and the others wait for it. If the folder cannot be written, nothing is done: the
     machine code could not be kept.
@@ -104,7 +104,7 @@ def last_kept_at() -> float:
 
 
 def _has_mark(folder: Path) -> bool:
-    """Whether the folder is complete, and this user can read it. `Path.exists` would raise if the folder is private."""
+    """Whether the folder is complete, and this user can read it. `Path.exists` would raise for a private folder."""
     return os.access(folder / _mark(), os.R_OK)
 
 

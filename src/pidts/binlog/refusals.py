@@ -17,7 +17,7 @@ def incident(event: Event) -> Halted:
     return Halted(
         "incident",
         f"the source reports that its log has lost events (incident {number}: {message})",
-        todo=f"Changes are missing in the log, and nobody knows which: {START_ANEW}",
+        todo=f"The log does not show which changes it lacks: {START_ANEW}",
     )
 
 
@@ -26,7 +26,7 @@ def unknown_event(event: Event) -> DecodeError:
     return DecodeError(
         "unknown-event",
         f"the log contains an event of {type_name(event.type)}, which this version does not understand",
-        todo=f"Use a newer version of PiDTS. Or switch off the server feature that writes it, and {START_ANEW}",
+        todo=f"Use a newer version of PiDTS. Or switch off the server feature that writes this event, and {START_ANEW}",
     )
 
 
@@ -41,7 +41,7 @@ def event_group_too_large(name: TableName) -> Halted:
 
 
 def located(error: PidtsError, position: str) -> PidtsError:
-    """Returns the error with this place in the log; the same error if it already has a place."""
+    """Returns the error with this position in the log; the same error if it already has a position."""
     if error.where.position:
         return error
     return type(error)(error.code, error.what, where=replace(error.where, position=position), todo=error.todo)

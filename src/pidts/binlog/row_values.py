@@ -40,7 +40,7 @@ def _images(table: Table, images: pa.StructArray) -> list[Row | None]:
 
 
 def _keep_held(bitmaps: bytes | None, width: int, before: Row | None, after: Row | None) -> None:
-    """Removes the columns that an image lacks: their values are not NULL, but unknown."""
+    """Removes the columns that an image lacks: their values are unknown, which is not NULL."""
     if bitmaps is None:
         return
     size = (width + 7) // 8

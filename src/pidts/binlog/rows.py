@@ -71,11 +71,11 @@ class TableRows:
         return Binding(table_map, self)
 
     def counts(self) -> tuple[int, int, int]:
-        """Returns the numbers of rows and of images, a point to which `back_to` can return."""
+        """Returns the numbers of rows, before images and after images so far, for `back_to`."""
         return len(self.ops), self.before.count, self.after.count
 
     def back_to(self, counts: tuple[int, int, int]) -> None:
-        """Drops the rows since this point, which the source has rolled back."""
+        """Drops the rows after these counts, which the source has rolled back."""
         rows, before, after = counts
         del self.ops[rows:], self.lsns[rows:], self.partial[rows:]
         self.before.truncate(before)
@@ -216,7 +216,7 @@ class _ImageReader:
 
 
 def check_structure(table: Table, table_map: TableMap) -> list[MakeReader]:
-    """Returns a reader for each column; raises if the log's table is not the known one."""
+    """Returns a reader for each column. Raises if the known structure is not that of the table map."""
     if len(table_map.wires) != len(table.columns):
         raise DecodeError(
             "structure-mismatch",
@@ -235,7 +235,7 @@ def check_event(table: Table, event: RowsEvent) -> None:
     if event.width != width:
         raise DecodeError(
             "structure-mismatch",
-            f"a row event has {event.width} columns, its table map {width}",
+            f"a row event has {event.width} columns, and the known structure has {width}",
             where=Where(table=str(table.name)),
             todo=f"The source has altered the table, and did not log the statement (sql_log_bin=0?): {REJOIN}",
         )

@@ -49,7 +49,7 @@ class RowsEvent:
     width: int
     """The number of the table's columns."""
     present: tuple[int, ...]
-    """A bitmap for each image of a row: which columns the image has. A FULL row image has all columns."""
+    """A bitmap of columns for each image of a row: the columns that the image has. A FULL row image has all columns."""
     images: bytes
     has_diffs: bool = False
     """Whether JSON documents in the after images may be written as partial changes."""
@@ -84,7 +84,7 @@ def _head(cursor: Cursor, kind: EventType) -> tuple[int, list[bytes]]:
 
 
 def inflated_size(event: Event) -> int:
-    """Returns the size that an event's images say they have after decompression; 0 if they are not compressed."""
+    """Returns the size that an event announces for its decompressed images; 0 if they are not compressed."""
     if event.type not in _COMPRESSED:
         return 0
     cursor = Cursor(event.body, _COMPRESSED_EVENT)
@@ -93,7 +93,7 @@ def inflated_size(event: Event) -> int:
 
 
 def op_of(event: Event) -> Op:
-    """Returns the op of an event of one of `ROW_EVENTS`."""
+    """Returns the operation of an event of one of `ROW_EVENTS`."""
     return _OPS[EventType(event.type)]
 
 

@@ -1,10 +1,10 @@
 """Divides the log into transactions, for the relay's index; it reads only headers and names, never a row.
 
 A transaction begins with its GTID event (or BEGIN, if the server has no GTIDs) and ends with XID, COMMIT or ROLLBACK,
-or with its only statement. Events between transactions (rotation, bookkeeping) become an *empty entry* on request. A
-group of events that only prepares an XA transaction is an empty entry, too: it contains the transaction's changes, and
-nothing to apply yet. A later event group commits the transaction or rolls it back, and has only the transaction's name.
-`pidts.binlog.xa` joins the two groups.
+or with its only statement. Events between transactions (rotation, bookkeeping) become an *empty entry* on request. An
+event group that only prepares an XA transaction becomes an entry without rows: its changes must not be applied yet. A
+later event group commits the transaction or rolls it back, and has only the transaction's name. `pidts.binlog.xa` joins
+the two groups.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class _OpenTransaction:
-    """The transaction being read."""
+    """The transaction that the scanner is reading."""
 
     begin: Lsn
     gtid: GtidEvent
@@ -59,7 +59,7 @@ class TransactionScanner:
     """Reads every event of one source in log order, and returns each transaction after its last event.
 
     If a server crashed while it wrote, a log file may end with the beginning of a transaction. This transaction was
-    never committed: its events become part of the next empty entry.
+    never committed. Its events become part of the next empty entry.
     """
 
     def __init__(self, change_no: int, prev_lsn: Lsn) -> None:
@@ -86,7 +86,7 @@ class TransactionScanner:
         return self._skipped if self._open is not None else self._reached <= self.previous
 
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
-        """Continues after transactions that other code has found. `lsn` and `timestamp` are those of the last one."""
+        """Continues after transactions that other code has found; the arguments are those of the last transaction."""
         self.previous = self._reached = lsn
         self._gap = self._open = None
         self.timestamp = timestamp
@@ -149,7 +149,7 @@ class TransactionScanner:
         if lsn <= self.previous:
             raise DecodeError(
                 "log-went-back",
-                f"the log continues at {lsn}, which is not after {self.previous}, the place reached before",
+                f"the log continues at {lsn}, which is not after the place that was read before, {self.previous}",
                 where=Where(position=f"log {lsn.log_index}:{lsn.offset}"),
             )
         statements = [] if gtid.start_alter or gtid.rollback_alter else found.statements
@@ -253,7 +253,7 @@ class TransactionScanner:
 
 
 def _script(statements: Sequence[tuple[str, str]]) -> str:
-    """Returns one text of a transaction's statements, with a USE before a statement that had another database."""
+    """Joins a transaction's statements, with USE before a statement that ran in another database than the previous."""
     texts: list[str] = []
     schema = statements[0][0] if statements else ""
     for used, sql in statements:
@@ -261,12 +261,12 @@ def _script(statements: Sequence[tuple[str, str]]) -> str:
             texts.append("USE `{}`".format(used.replace("`", "``")))
             schema = used
         texts.append(sql)
-    # A line break ends a comment at a statement's end.
+    # A statement may end with a comment, which only a line break ends.
     return ";\n".join([*(f"{sql}\n" if "--" in sql or "#" in sql else sql for sql in texts[:-1]), *texts[-1:]])
 
 
 def held_back(transaction: Transaction, xa: Xa) -> Transaction:
-    """Returns a transaction with its XA step. Rows and statements of a PREPARE take effect at COMMIT."""
+    """Returns a transaction with its XA step. The counts of a PREPARE's rows and its statements move into the step."""
     if xa.step is XaStep.PREPARE:
         xa = replace(
             xa,

@@ -7,10 +7,10 @@ the statement may concern tables that the task does not carry. For example, mydu
 8 logs the session's charset even with the BEGIN of each of mydumper's transactions.
 
 If the client's charset is `binary`, the server reads names and comments as UTF-8. The charset of the *connection*
-decides what literals mean (seen on MySQL and MariaDB). If it is `binary`, the server stores a literal's bytes
-unchanged: `DEFAULT 'é'` of a column in latin1 becomes `Ã©`. So this literal is written as bytes, `x'C3A9'`, which mean
-the same in every session. After `SET character_set_client = binary` alone, the literal is text in the connection's
-charset, and is written as this text. Other bytes that are not text are written as escapes.
+decides what literals mean (seen on MySQL and MariaDB). If the connection's charset is `binary`, the server stores a
+literal's bytes unchanged: `DEFAULT 'é'` of a column in latin1 becomes `Ã©`. So this literal is written as bytes,
+`x'C3A9'`, which mean the same in every session. After `SET character_set_client = binary` alone, the literal is text in
+the connection's charset, and is written as this text. Other bytes that are not text are written as escapes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ESCAPED = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z
 
 
 def statement_text(sql: bytes, client: str | None, connection: str | None, sql_mode: int) -> str:
-    """Returns the statement as text. `client` and `connection` are the session's charsets; None: the log lacks them."""
+    """Returns the statement as text. `client`, `connection`: the session's charsets; None if the log lacks them."""
     charset = "utf8mb4" if client is None or client == "binary" else client
     in_literals = (connection or "binary") if client == "binary" or connection == "binary" else charset
     is_one = in_literals == charset or {in_literals, charset} <= charsets.UTF8

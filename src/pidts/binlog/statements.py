@@ -60,12 +60,12 @@ class Query:
     sql_mode: int | None = None
     server_collation: int = 0
     time_zone: str = ""
-    """The session's time zone if the statement used it; otherwise empty."""
+    """The session's time zone; empty if the statement did not use it."""
     utf8_literals: bool = False
     """Whether the session's literals are in UTF-8; False if the log does not say."""
     databases: frozenset[str] | None = None
-    """The databases of all tables that the statement has used, also by triggers, stored functions and views; None if
-    the log lacks them. MySQL logs them with statements that change rows.
+    """The databases of all tables that the statement has used, directly or by triggers, stored functions and views.
+    None if the log lacks them: MySQL logs them with statements that change rows.
     """
 
     @classmethod
@@ -82,7 +82,7 @@ class Query:
         client, connection = (charsets.charset_of(session.pop(name, 0)) for name in ("client", "connection"))
         schema = cursor.take(schema_size)
         if cursor.take(1) != b"\0":
-            raise DecodeError("bad-name", "a QUERY event has a database name without its end")
+            raise DecodeError("bad-name", "a QUERY event has a database name that does not end with a zero byte")
         sql = cursor.rest()
         if event.type == EventType.QUERY_COMPRESSED:
             sql = compressed.inflate(sql, "a QUERY_COMPRESSED event")
@@ -100,7 +100,7 @@ class Query:
 
     @property
     def savepoint(self) -> str:
-        """Returns the savepoint that the statement sets, rolls back to or releases; empty if it does none of this."""
+        """Returns the savepoint that the statement sets, rolls back to or releases; empty for other statements."""
         return self._control()[1]
 
     def _control(self) -> tuple[Control, str]:

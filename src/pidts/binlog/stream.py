@@ -1,8 +1,8 @@
 """Decodes a part of the log that is too large for memory, piece by piece, and returns the rows of each piece.
 
-A transaction may roll back earlier changes, to a savepoint or completely, but rows that were returned cannot be taken
-back. So all events are first searched for types that may roll something back. If there is such an event, which is rare,
-all rows are kept until the end.
+A transaction may roll back its earlier changes, to a savepoint or completely, but rows that were returned cannot be
+taken back. So `decode_stream` first searches all events for types that may roll changes back. If it finds such an
+event, which is rare, it keeps all rows until the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_TYPE = 4
 _STEP_BYTES = 4 << 20
 
 Pieces = Callable[[], Iterable[bytes | memoryview]]
-"""Begins to read the part of the log that is decoded. No event is cut between two pieces."""
+"""Reads the part of the log from its first byte, in pieces of whole events."""
 
 _ROLLBACK = re.compile(rb"ROLLBACK", re.IGNORECASE)
 _HEAD = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
@@ -51,7 +51,10 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 
 
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
-    """Whether something may be rolled back, as an event says. `commit`: a prepared group is committed there."""
+    """Whether an event may roll back earlier changes.
+
+    `commit`: the Lsn at which the source committed these prepared changes, so XA_PREPARE does not roll them back.
+    """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False
     for piece in pieces:

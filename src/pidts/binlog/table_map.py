@@ -15,7 +15,7 @@ _SEQUENCE = bytes([*[WireType.LONGLONG] * 6, WireType.TINY, WireType.LONGLONG])
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """One event. `metadata` is the optional part, which describes the columns' types."""
+    """The content of a TABLE_MAP event. `metadata` is its optional part, which describes the columns' types."""
 
     table_id: int
     name: TableName
@@ -68,7 +68,7 @@ def table_id(body: bytes | memoryview) -> int:
 
 
 def table_name(body: bytes | memoryview) -> TableName:
-    """Returns only the table's name, since an index of transactions needs no more."""
+    """Returns the table's name without parsing the columns: an index of transactions needs only the name."""
     cursor = Cursor(body, "a TABLE_MAP event")
     cursor.take(8)
     return TableName(cursor.name(), cursor.name())

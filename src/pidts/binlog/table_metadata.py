@@ -1,7 +1,7 @@
 """Parses the optional metadata of a TABLE_MAP event: unsigned columns, charsets, names, labels, the primary key.
 
-By default, MySQL 8 logs the charsets and which columns are unsigned, and MariaDB logs nothing. With
-`binlog_row_metadata=FULL`, both servers log all of it. Older MySQL servers log nothing.
+By default, MySQL 8 logs the charsets and which columns are unsigned, and MariaDB logs no metadata. With
+`binlog_row_metadata=FULL`, both servers log all metadata. MySQL servers before version 8 log none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _AS_TEXT = {**dict(zip(BLOBS, TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Kind
 
 @dataclass(slots=True)
 class Metadata:
-    """The fields as they are in the event. Each list has an item for each column that it concerns, in order."""
+    """The fields as they are in the event. A list about a kind of columns has one item for each column of this kind."""
 
     mariadb: bool
     unsigned: list[bool] = field(default_factory=list)
@@ -99,7 +99,7 @@ def to_table(
 def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_bytes: bool) -> Table:
     """Returns the table; columns of unknown charset get their types from the event.
 
-    A charset that the event lacks stays unknown; with `as_bytes` the column is a binary one.
+    If the event also lacks a charset, the charset stays unknown; with `as_bytes`, the column becomes binary.
     """
     has_charsets, has_label_charsets = bool(metadata.collations), bool(metadata.label_collations)
     columns = []
@@ -173,14 +173,14 @@ def _with_default(part: Cursor, count: int) -> list[int]:
         place, collation = part.packed(), part.packed()
         if place >= count:
             raise DecodeError(
-                "bad-table-map", f"a table map has a charset for column {place}, but only {count} columns have one"
+                "bad-table-map", f"a table map has a charset for text column {place}, but has {count} text columns"
             )
         collations[place] = collation
     return collations
 
 
 def _has_collation(wire: Wire, *, mariadb: bool) -> bool:
-    """Whether the list of collations has the column: texts, vectors, and on MariaDB (not on MySQL) geometries."""
+    """Whether the event's list of collations has an item for this column: a text, a vector, or MariaDB's geometry."""
     return wire.type in _CHARACTER or wire.type is WireType.VECTOR or (mariadb and wire.type is WireType.GEOMETRY)
 
 
@@ -250,7 +250,7 @@ def _character(wire: Wire, collation: int) -> ColumnType:
 
 
 def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnType:
-    """Returns a type with its labels; if the event has none, their numbers are used."""
+    """Returns a type with its labels; if the event lacks the labels, `#1`, `#2` and so on take their place."""
     kind = _PLAIN[wire.type]
     charset = charsets.charset_of(collation) or "utf8mb4"
     if labels is None:

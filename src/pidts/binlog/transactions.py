@@ -1,4 +1,4 @@
-"""Reads the transactions of a log that comes in blocks: many ordinary ones at a time, all others one by one."""
+"""Reads the transactions of a log that comes in blocks: many ordinary transactions at a time, all others one by one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class CompletedTransactions:
 class TransactionReader:
     """Reads the transactions after a place in a log.
 
-    The reader returns no empty entries, but a transaction's `prev_lsn` may be the Lsn of one. So a transaction's
-    `prev_lsn` does not depend on where the reading began.
+    The reader returns no empty entries, but a transaction's `prev_lsn` may be the Lsn of an empty entry. So a
+    transaction's `prev_lsn` does not depend on where the reading began.
     """
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
@@ -57,7 +57,7 @@ class TransactionReader:
         return self._walker.format.server_version if self._walker.format else ""
 
     def move_to(self, begins: Position) -> None:
-        """Notes that the next log file begins."""
+        """Continues at the beginning of the next log file."""
         self._walker = LogWalker(begins.file, begins.offset)
         self._blocks = _block_scan(self._walker, self._scanner)
 

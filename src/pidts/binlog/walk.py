@@ -1,4 +1,4 @@
-"""Follows a stream of raw events: finds file, byte and format of each, and checks that no event is damaged."""
+"""Follows a stream of raw events: finds each event's file, byte and format, and checks that no event is damaged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidts.model.lsn import Position
 
 MAGIC = b"\xfebin"
 FILE_HEAD = len(MAGIC)
-"""The offset of the first event in a log file. The last entry of a file may end at this offset of the next file."""
+"""The offset of the first event in a log file. A file's last entry in the relay may end here in the next file."""
 
 _WRAP = 2**32
 _LAST_FILE = 2**32
@@ -30,8 +30,8 @@ def format_of(event: bytes | memoryview) -> Format:
 class LogWalker:
     """Turns raw events into `Event`s, from a server or from stored bytes.
 
-    Positions in event headers have only 32 bits. The walker knows the byte at which it starts, and finds each further
-    position from the previous event.
+    Positions in event headers have only 32 bits. The walker knows the byte at which it starts, and completes each
+    further position with the help of the previous event's position.
     """
 
     def __init__(self, log_file: str = "", offset: int = 4, format: Format | None = None) -> None:  # noqa: A002
@@ -43,7 +43,7 @@ class LogWalker:
         """The byte after the last real event. A caller that checks events without the walker sets this offset."""
 
     def feed(self, raw: bytes | memoryview) -> Event:
-        """Returns the checked event in `raw`; the walker is then after it."""
+        """Checks and returns the event in `raw`, and moves the walker past it."""
         view = memoryview(raw)
         if len(view) < HEADER_SIZE:
             raise self._bad("truncated", f"{len(view)} bytes are too few for an event")
@@ -65,7 +65,7 @@ class LogWalker:
         return event
 
     def pass_by(self, raw: memoryview) -> tuple[int, int, int] | None:
-        """Returns file number, byte and time of an event that other code checks; None for an event of no log file."""
+        """Returns file number, byte and time of an event without checking it; None for an event of no log file."""
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(raw)
         if kind in _TELLS_OF_FILES:
             self.feed(raw)
@@ -89,7 +89,7 @@ class LogWalker:
         return self.offset + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
 
     def _checked(self, view: memoryview, kind: int, log_pos: int) -> memoryview:
-        """Returns the body without its checksum, which is verified."""
+        """Checks the event's checksum, and returns the body without it."""
         if kind == EventType.FORMAT_DESCRIPTION:
             tail = Format.checksum_tail(view[HEADER_SIZE:])
             body = view[HEADER_SIZE : len(view) - tail]
@@ -101,8 +101,8 @@ class LogWalker:
                 self._verify(zlib.crc32(body, zlib.crc32(header)), _sum(view), kind)
             return body
         if kind == EventType.ROTATE and log_pos == 0:
-            # The server's sending thread made this event. The first such event of a connection has no checksum, later
-            # ones may have one.
+            # The server's sending thread made this event. The first such event of a connection has no checksum, but
+            # later ones may have a checksum.
             sealed = len(view) > HEADER_SIZE + CHECKSUM_SIZE and zlib.crc32(view[:-CHECKSUM_SIZE]) == _sum(view)
             return view[HEADER_SIZE : len(view) - CHECKSUM_SIZE * sealed]
         if self.format is None:
@@ -119,7 +119,7 @@ class LogWalker:
             raise self._bad(
                 "bad-checksum",
                 f"{type_name(kind)} has checksum {stored:08x}, its bytes give {computed:08x}",
-                "The log is damaged on the source's disk, on the way or in the relay; check the source with "
+                "The log is damaged on the source's disk, in the network or in the relay: check the source's log with "
                 "mariadb-binlog --verify-binlog-checksum",
             )
 
@@ -157,7 +157,7 @@ def event_at(view: memoryview, at: int, first: int = 0) -> memoryview:
 def rotate_target(body: memoryview) -> tuple[str, int]:
     """Returns the file and byte that a ROTATE event names."""
     if len(body) <= 8:
-        raise DecodeError("truncated", "a ROTATE event without a file name")
+        raise DecodeError("truncated", "a ROTATE event has no file name")
     name, offset = bytes(body[8:]).rstrip(b"\0").decode("utf-8", "backslashreplace"), int.from_bytes(body[:8], "little")
     if offset >= _LAST_BYTE:
         raise DecodeError(
@@ -185,7 +185,7 @@ def _sum(view: memoryview) -> int:
 
 
 def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the same bytes in pieces, so that no event is in two pieces."""
+    """Yields the bytes of `chunks`, divided so that no event is in two pieces."""
     rest = b""
     for chunk in chunks:
         data = rest + chunk if rest else chunk

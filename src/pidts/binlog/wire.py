@@ -71,9 +71,8 @@ _PAIR = frozenset({WireType.BIT, WireType.DECIMAL, WireType.STRING, WireType.ENU
 class Wire:
     """The encoding of one column.
 
-    `size` is the column's length in bytes, the size of a blob's length field, or a decimal's precision.
-
-    `scale` is a decimal's scale or the digits of a fraction of a second.
+    `size` is the column's length in bytes, the size of a blob's length field, or a decimal's precision. `scale` is a
+    decimal's scale, or the number of digits in a fraction of a second.
     """
 
     type: WireType
@@ -119,7 +118,7 @@ def _wire(number: int, cursor: Cursor) -> Wire:
 
 
 def _string(first: int, second: int) -> Wire:
-    """Parses CHAR, ENUM and SET, which share a type. The first byte says which of them the column is.
+    """Parses the metadata of CHAR, ENUM and SET, which share the type STRING. The first byte is the real type.
 
     For a CHAR of more than 255 bytes, the first byte also has two bits of the length, inverted: CHAR(255) in utf8mb4 is
     CE FC.

@@ -1,7 +1,7 @@
 """Two-phase XA transactions in the log: their names, and the event groups that have prepared them.
 
-A transaction's name (xid) has three parts. The log has it as bytes in the XA_PREPARE event, and as text in `XA COMMIT`
-and `XA ROLLBACK`. Both become the text here.
+A transaction's name (xid) has three parts. The XA_PREPARE event has the name as bytes; the statements `XA COMMIT` and
+`XA ROLLBACK` have it as text. This module makes the same text of both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pidts.model.transaction import Transaction, Xa, XaStep
 
 _LONGEST_PART = 64
 _FORMAT_ID = 2**32
-"""The event stores 32 bits of the format id. The statement may have more."""
+"""The event stores 32 bits of the format id. In a statement, the format id may be larger."""
 _STATEMENT = re.compile(r"XA\s+(\w+)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\b", re.IGNORECASE)
 
 Place = TypeVar("Place")
@@ -71,7 +71,7 @@ class PreparedXa(Generic[Place]):
 
 
 class PreparedEventGroups(Generic[Place]):
-    """The event groups of prepared XA transactions. A group stays here until its transaction has ended."""
+    """The event groups of prepared XA transactions, each until its transaction is committed or rolled back."""
 
     def __init__(self, groups: Iterable[PreparedXa[Place]] = ()) -> None:
         self._by_xid = {group.xa.xid: group for group in groups}
@@ -84,7 +84,7 @@ class PreparedEventGroups(Generic[Place]):
         return len(self._by_xid)
 
     def copy(self) -> Self:
-        """Returns a copy, so that two readers can continue from here independently."""
+        """Returns a copy, which another reader can change independently."""
         return type(self)(self)
 
     def __contains__(self, xid: str) -> bool:
@@ -108,8 +108,8 @@ class PreparedEventGroups(Generic[Place]):
         xa = transaction.xa
         if xa is None:
             return transaction, None
-        # A name can be used again after its transaction has ended. After a crash, a server may prepare a transaction of
-        # the same name a second time.
+        # After a transaction has ended, its name can be used again. After a crash, a server may prepare a transaction
+        # with the same name a second time.
         prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:
             self.add(PreparedXa(xa, place))

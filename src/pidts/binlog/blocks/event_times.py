@@ -1,7 +1,7 @@
 """Finds the time of a change by its Lsn, from the headers of the events.
 
-The server does not send all events of a log file. So the place of an event's header cannot be computed from an Lsn, and
-all headers are read in order. Neighbouring events mostly have the same time, which is stored once.
+The server does not send all events of a log file. So the place of an event among the received bytes cannot be computed
+from its Lsn, and all headers are read in order. Neighbouring events mostly have the same time, which is stored once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EventTimes:
     """
 
     def __init__(self, walker: LogWalker, commit_time: int | None = None) -> None:
-        """`walker` starts before the first event. `commit_time`: the time of all changes, if one event commits all."""
+        """`walker` starts before the first event. `commit_time`: the time of all changes, if one event commits them."""
         self._walker = walker
         self._commit_time = commit_time
         self._files: list[int] = []
@@ -63,7 +63,7 @@ class EventTimes:
         self._headers: HeaderTimes | None = None
 
     def add(self, raw: bytes | memoryview) -> None:
-        """Adds the next events; none of them is cut."""
+        """Adds the next events; `raw` contains whole events only."""
         if self._commit_time is not None:
             return
         view, at = memoryview(raw), 0
@@ -75,7 +75,7 @@ class EventTimes:
                 at += len(event)
 
     def _add_ordinary(self, raw: bytes | memoryview, at: int) -> int:
-        """Adds events of one log file, up to one that has to be handled individually; returns the byte after them."""
+        """Adds events of one log file until an event needs `_add_event`; returns the byte of `raw` after them."""
         if self._headers is None:
             from pidts.binlog.blocks.header_times import HeaderTimes  # loads the compiler, so only when needed
 

@@ -15,8 +15,8 @@ GTID_ROOM = 128
 
 _LAST_NUMBER = 2**63 - 2
 _UUID_SIZE = 16
-# MariaDB's flags: the unusual ones (standalone, DDL); group commit; those of prepared and completed XA transactions,
-# whose name is in the event. Then the flags of a two-phase ALTER, which are in a further byte.
+# MariaDB's flags: standalone and DDL, which make an event unusual; group commit; prepared and completed XA
+# transactions, whose name is in the event. The flags of a two-phase ALTER are in a second byte.
 _EXTRAORDINARY, _GROUP_COMMIT, _XA, _TWO_PHASE = 1 | 32, 2, 64 | 128, 2 | 4 | 8
 
 

@@ -24,7 +24,7 @@ _BEAT, _BEAT_2 = EventType.HEARTBEAT, EventType.HEARTBEAT_V2
 
 
 class HeaderTimes:
-    """The places and times that were found; the arrays are reused for the next block."""
+    """Reads the times of one block's events after another; its arrays are reused for the next block."""
 
     def __init__(self) -> None:
         self._places, self._times = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
@@ -33,10 +33,10 @@ class HeaderTimes:
     def read(
         self, block: bytes | memoryview, at: int, walker: LogWalker, last: int
     ) -> tuple[int, list[int], list[int]]:
-        """Reads from byte `at` of the block on, and moves the walker.
+        """Reads events from byte `at` of the block on, and moves the walker past them.
 
-        Returns the byte at which it stopped, and the places and times of events. An event is listed only if its time
-        differs from the time of the event before it. `last` is the time before the first event, -1 if there is none.
+        Returns the byte of the block after them, and the places and times of events. An event is listed only if its
+        time differs from the previous event's time. `last` is the time before the first event, -1 if there is none.
         """
         self._state[:] = walker.offset, last, 0
         begin = address(block)

@@ -1,14 +1,14 @@
 """Finds ordinary transactions in a block of events, in compiled code, and makes a line of numbers for each of them.
 
 Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at the
-end. The function `scan` stops before any other event, and before a malformed event, and changes nothing. `LogWalker`
-and `TransactionScanner` then handle this event. They are the specification: the scan must find the same transactions.
+end. The function `scan` stops before any other event, and before a malformed event. `LogWalker` and
+`TransactionScanner` then handle this event. They are the specification: `scan` must find the same transactions.
 
 On request, the scan also reads the steps of XA transactions. Such a step is an event group that ends with XA_PREPARE,
 or an event group with only `XA COMMIT` or `XA ROLLBACK`.
 
-The state is one array of numbers. It stays between blocks, so a transaction may begin in one block and end in another.
-The scan reads only memory of the block, and writes only within the bounds in the state.
+The scan's state is one array of numbers, which is kept from block to block: a transaction may begin in one block and
+end in a later block. The scan reads only memory of the block, and writes only within the bounds in the state.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 # the last transaction that had it. For the known tables: a hash table with their numbers, its mask, their names and the
 # ends of the names. Then the address of the charsets (`plain_charsets`).
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
-# The results, in three arrays: of each the address, the size of the used part, and the size.
+# The results are in three arrays. For each array: its address, the size of its used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
 # For MySQL's compressed transactions that are already decompressed: the address of `UnpackedTransactions.entries`, the
-# number of these entries, and the index of the next one. Then the place of an unknown table's event inside a compressed
-# transaction (-1: it is not inside one), and the number of table maps in the last compressed transaction.
+# number of these entries, and the index of the next entry. Then the place of an unknown table's event inside a
+# compressed transaction (-1: the event is outside), and the number of table maps in the last compressed transaction.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INNER_AT, INNER_MAPS) = range(32, 37)
 # Whether steps of XA transactions are read, and the number of steps in the results.
 (STEPS, STEP_COUNT) = range(37, 39)
 STATE_SIZE = 39
 
-# A line has these numbers of a transaction; these are their indexes.
+# The line of a transaction is an array of numbers. These are the indexes of the numbers in it.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
-# For a step of an XA transaction: the step (`XaStep`; 0: none), the byte at which its event begins, and the size of its
-# name's text. The name follows the text of the GTID.
+# For a step of an XA transaction: the kind of step (`XaStep`; 0: no step), the byte of the log file at which the step's
+# last event begins, and the size of the XA transaction's name. In the texts, the name follows the GTID.
 (L_STEP, L_AT, L_XID_SIZE) = range(10, 13)
 LINE = 13
 
@@ -162,7 +162,7 @@ def _variables(at: int, end: int) -> int:  # noqa: C901 - one branch per setting
 
 @jit
 def control_of(body: int, end: int, plain: int) -> int:
-    """Returns which statement this is: C_BEGIN for BEGIN, C_END for COMMIT or ROLLBACK, C_NONE for any other one."""
+    """Returns the kind of a statement: C_BEGIN for BEGIN, C_END for COMMIT and ROLLBACK, C_NONE for all others."""
     if end - body < 14:
         return C_NONE
     variables = body + 13
@@ -185,7 +185,7 @@ def control_of(body: int, end: int, plain: int) -> int:
 
 @inline
 def _behind_hex(at: int, end: int) -> int:
-    """Returns the place after the hexadecimal text (X'6f6e65') at `at`; `end` + 1 if there is none at `at`."""
+    """Returns the address after the hexadecimal text (X'6f6e65') at `at`; `end` + 1 if there is none at `at`."""
     if end - at < 3 or load16(at) != _HEX:
         return end + 1
     place_ = at + 2
@@ -216,7 +216,7 @@ def _is_xid(at: int, end: int) -> bool:
 
 @jit
 def xa_of(body: int, end: int, plain: int) -> int:
-    """Returns which XA statement this is; XA_NONE if it is none."""
+    """Returns the kind of an XA statement; XA_NONE for any other statement."""
     if end - body < 14:
         return XA_NONE
     variables = body + 13
@@ -448,7 +448,10 @@ def _take_inner(state: Any, begin: int, size: int) -> None:
 
 @jit
 def _packed(state: Any, at: int, end: int) -> int:
-    """Reads the compressed transaction at byte `at`, which ends at `end` of the log; returns DONE or why not."""
+    """Reads the compressed transaction at byte `at` of the block, which ends at byte `end` of the log file.
+
+    Returns DONE, or the reason why the scan stops.
+    """
     entry = _unpacked_at(state, at)
     if entry == 0:
         return PACKED

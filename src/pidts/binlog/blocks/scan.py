@@ -57,9 +57,9 @@ class OrdinaryEvents:
     lines: Any
     """A row per transaction, with columns named `L_...` in `pidts.binlog.blocks.ordinary`."""
     texts: Any
-    """The text of the GTIDs, to which lines point. The name of an XA transaction follows the GTID of its step."""
+    """The texts of all GTIDs; lines have places in it. The name of an XA transaction follows the GTID of its step."""
     lists: Any
-    """The tables of transactions, as indexes of `names`. Lines point to these numbers."""
+    """The tables of transactions, as indexes of `names`; lines have places in it."""
     names: Sequence[TableName]
     steps: int
     """How many of the transactions are steps of XA transactions."""
@@ -135,7 +135,7 @@ class OrdinaryEvents:
             previous = lsn
 
     def step(self, place: int, previous: Lsn) -> Transaction:
-        """Returns a transaction that is a step of an XA transaction; `previous` is the Lsn of the one before it."""
+        """Returns the step of an XA transaction with this index; `previous` is the Lsn of the transaction before it."""
         line = self.lines[place].tolist()
         lsn = Lsn(self.change_no, self.log_index, line[o.L_END])
         begin, gtid = replace(lsn, offset=line[o.L_BEGIN]), line[o.L_GTID]
@@ -153,7 +153,7 @@ class OrdinaryEvents:
         return held_back(found, xa)
 
     def xid(self, place: int) -> str:
-        """Returns the name of the XA transaction of which a transaction is a step."""
+        """Returns the name of the XA transaction to which the step with this index belongs."""
         line = self.lines[place]
         at = int(line[o.L_GTID] + line[o.L_GTID_SIZE])
         return str(self.texts[at : at + int(line[o.L_XID_SIZE])].tobytes().decode("ascii"))
@@ -313,7 +313,7 @@ class BlockScan:
         return len(entries) > 0 and int(entries[0, 0]) == at
 
     def _names_at(self, block: memoryview, at: int) -> memoryview:
-        """Returns the bytes from a table's names on: the unknown table at which the scan has stopped."""
+        """Returns the bytes that begin with the names of the unknown table at which the scan has stopped."""
         inner_at = int(self._state[o.INNER_AT])
         if inner_at < 0:
             return block[at + _KEY_AT :]

@@ -1,8 +1,8 @@
 """The memory into which the compiled loop writes the rows of one table, and from which Arrow reads them.
 
-A side is the before images or the after images of the rows. It has one block for everything of fixed size, and one
-block for each column with values of varying size. A block that is too small is doubled. Arrow uses the blocks without a
-copy. Only if there are few rows, it gets a copy, and the blocks are used again: this is faster than making new blocks.
+The before images have one block of memory for everything of fixed size, and one block for each column with values of
+varying size. The after images have the same. A block that is too small is doubled. Arrow uses the blocks without a
+copy. Only if there are few rows, Arrow gets a copy, and the blocks are used again: making new blocks takes longer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FEW = 64
 _ALIGNED = 64
 _END = _NUMBER = 4
 _OF_ROWS = [field // 8 for field in (at.ROWS, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.IS_PARTIAL)]
-"""The places, in a table's state, of the numbers that describe its present rows."""
+"""The indexes, in a table's state, of the numbers that describe its present rows."""
 _TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
 """The largest number of bytes of text in one column: Arrow stores the ends of values in 32 bits."""
@@ -95,7 +95,7 @@ class ImageBuffers:
         self._take_text(place, text)
 
     def begin_again(self) -> None:
-        """Makes the blocks as they were before the first row. There must be room for `_FIRST_ROWS` rows."""
+        """Resets the blocks to their contents before the first row. They must have room for `_FIRST_ROWS` rows."""
         self._block[:] = _first_block(self._cells)[0]
         for place in [place for place, text in self._texts.items() if len(text) > _LARGEST_ROOM]:
             del self._texts[place]
@@ -254,7 +254,7 @@ _NO_TEXT = np.zeros(1, np.uint8)
 
 @lru_cache(maxsize=256)
 def _first_block(cells: tuple[int, ...]) -> tuple[Any, Any]:
-    """Returns a block for `_FIRST_ROWS`, and the places of each column in it. Nobody may change the arrays."""
+    """Returns a block for `_FIRST_ROWS`, and each column's two places in it. No caller may change the cached arrays."""
     bits = _aligned((_FIRST_ROWS + 7) // 8)
     sizes = [_aligned(_bytes(cell, _FIRST_ROWS)) for cell in cells]
     begin = len(sizes) * bits

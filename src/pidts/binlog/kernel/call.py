@@ -15,7 +15,7 @@ from pidts.binlog.values import json
 
 
 class Call:
-    """The input and output of a compiled loop, and the texts of JSON documents that it cannot write itself."""
+    """The input and output of a compiled loop, and the texts of JSON documents that the loop cannot write."""
 
     __slots__ = ("_answers", "_entries", "block")
 

@@ -11,7 +11,7 @@ LONGEST = 45
 
 @inline
 def _byte(address: int, place: int, size: int) -> int:
-    """Returns one byte of the value; 0 if the log left it out, as it does with zeros at the end."""
+    """Returns one byte of the value; 0 if the log does not contain it: servers leave out zeros at the end."""
     return load8(address + place) if place < size else 0
 
 

@@ -1,9 +1,9 @@
 """The compiled loop over the images of a row event: `rows.Binding` in machine code.
 
-Rows are written to their final place in Arrow's layout. A side (all before images, or all after images) has a place for
-every row. An insert has no before image, and a delete has no after image. Before the loop writes the next image of a
-side, it sets the places of the missing images to NULL. If there is no room for a row, the loop stops at the row's first
-byte, and reports how much room the row needs.
+Rows are written to their final place in Arrow's layout. The before images have a place for every row, and so have the
+after images. An insert has no before image, and a delete has no after image. Before the loop writes an image, it sets
+the places of earlier missing images of the same kind to NULL. If there is no room for a row, the loop stops at the
+row's first byte, and reports how much room the row needs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
 
 @jit
 def set_valid(columns: int, width: int, first: int, end: int) -> None:
-    """Sets the validity bits of these rows to 1 again. Dropped rows have cleared some, and later rows expect 1."""
+    """Sets the validity bits of dropped rows to 1 again: NULLs have cleared some bits, and later rows expect 1."""
     for number in range(width):
         valid = load64(columns + number * at.COLUMN + at.VALID)
         for row in range(first, end):
@@ -59,7 +59,7 @@ def set_valid(columns: int, width: int, first: int, end: int) -> None:
 
 @jit
 def fill(table: int, program: int, rows: int) -> None:
-    """Gives the before images and the after images an entry for each row: NULL where no image was written."""
+    """Writes NULL for the before images that inserts lack, and for the after images that deletes lack."""
     width = load64(table + at.WIDTH)
     _nulls(program, load64(table + at.BEFORE), width, load64(table + at.BEFORE_FILLED), rows)
     _nulls(program, load64(table + at.AFTER), width, load64(table + at.AFTER_FILLED), rows)
@@ -81,7 +81,7 @@ def _read_image(
     table: int,
     call: int,
 ) -> int:
-    """Reads one image; returns the place after it, or an error. `present`: the bitmap of its columns; 0: all."""
+    """Reads one image; returns the place after it, or an error. `present`: the bitmap of its columns; 0: it has all."""
     nulls = data + begin
     place = begin + bitmap
     if place > end:
@@ -182,7 +182,7 @@ def read_rows(
 ) -> int:
     """Reads rows from `call.AT` to the end, without the first `skip` rows of the event.
 
-    Returns FINE, or the reason why it stopped.
+    Returns FINE, or the reason why the loop stopped.
 
     `present` is the address of the bitmaps that say which columns the event's images have; 0 if they have all columns.
     `bitmaps` is b * 65,536 + a, where b and a are the numbers of bytes for NULL bits in a before and in an after image.

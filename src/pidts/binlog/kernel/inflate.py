@@ -1,7 +1,7 @@
 """Decompresses zlib streams from compiled code, with the zlib library that Python's own `zlib` uses.
 
-The rows of MariaDB's compressed events are such streams, mostly of a few hundred bytes. A call of Python for each
-stream would take longer than its decompression.
+The rows of each compressed event of MariaDB are a zlib stream, mostly of a few hundred bytes. Calling Python for each
+stream would take longer than decompressing it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_TIMES = 1032
 def _address() -> int:
     """Returns the address of zlib's function `uncompress`; 0 if the library in this Python does not export it."""
     try:
-        # If the module has no file, it is a part of Python itself, and so are its libraries.
+        # If the module has no file, it is a part of Python itself, as is the zlib library.
         function = ctypes.CDLL(getattr(zlib, "__file__", None)).uncompress
     except (OSError, AttributeError):
         return 0

@@ -114,7 +114,7 @@ def put_json(data: int, size: int, out: int, limit: int, frames: int) -> int:
             out = _put_scalar(data, kind, at, size, out, limit)
             if out < 0:
                 return out
-        # Continues with the next member of the innermost container that has one.
+        # Closes the innermost containers that have no more members, up to a container with a next member.
         while True:
             if top == 0:
                 return out

@@ -15,7 +15,7 @@ from pidts.binlog.kernel.numbers import group, limit_of
 from pidts.binlog.kernel.writing import LONGEST_NUMBER, hex_digit, put_magnitude, put_number, put_word, utf8_end, word
 
 BAD, FULL, STRANGE = -1, -2, -3
-"""The errors: the bytes are no JSON; there is no room for the text; only plain code can make the text of a number."""
+"""The errors: the bytes are no JSON; the text needs more room; only plain code can make the text of a number."""
 
 _NULL, _TRUE, _FALSE = word("null"), word("true"), word("false")
 _UNICODE, _ZERO, _MINUS_ZERO = word("\\u00"), word("0.0"), word("-0.0")
@@ -39,7 +39,10 @@ _POWERS = np.array([float(10**power) for power in range(23)])
 
 @inline
 def sized(data: int, at: int, size: int) -> tuple[int, int]:
-    """Reads a length of seven bits a byte; returns start and end of its data, BAD if not in the document."""
+    """Reads a length with seven bits in each byte; returns begin and end of the data after it.
+
+    The end is BAD if the data is not completely in the document.
+    """
     length = 0
     shift = 0
     while True:
@@ -128,7 +131,7 @@ def put_literal(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @jit
 def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
-    """Writes a double of up to fifteen digits, if a quotient or product of exact numbers equals it exactly."""
+    """Writes a double of up to fifteen digits, if a quotient or product of two exact numbers is equal to the double."""
     if at + 8 > size:
         return BAD
     if limit - out < _LONGEST_DOUBLE:
@@ -153,7 +156,7 @@ def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @inline
 def _shortest(value: float) -> tuple[int, int]:
-    """Returns the value as digits and a power of ten; 0 as the digits if more than fifteen are needed."""
+    """Returns the value as digits and a power of ten; the digits are 0 if more than fifteen are needed."""
     if value < _EXACT and math.floor(value) == value:
         return int(value), 0
     if value >= _EXACT:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-# A decoding program has a row of six numbers for each column. They say how the column's values are read.
+# A decoding program has six numbers for each column, which say how the column's values are read.
 PROGRAM = 48
 CODE = 0
-"""The code for reading the column's values, one of the codes below."""
+"""One of the codes below."""
 WIRE = 8
 """The number of bytes that a value, or the length before it, has in the log."""
 CELL = 16
@@ -35,7 +35,7 @@ ROWS = 0
 CAPACITY = 8
 WIDTH = 16
 BEFORE_FILLED = 24
-"""The row up to which before images are written. Later rows have no before image so far, and get NULL."""
+"""The row up to which before images are written. The rows from there on are inserts, and will get NULL."""
 AFTER_FILLED = 32
 BEFORE = 40
 """The address of the columns of the before images."""
@@ -86,7 +86,7 @@ HELPS = 48
 PREFIX = 56
 """The first sixteen bytes of the rows' Lsns."""
 JSON_CODE = 72
-"""The addresses of the functions that write JSON documents and identifiers."""
+"""The address of the function that writes JSON documents; at `IDENTIFIER_CODE`, the function for identifiers."""
 IDENTIFIER_CODE = 80
 PRESENCE = 88
 """The number of the column presence of the event's images."""

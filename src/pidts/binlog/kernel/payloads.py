@@ -1,7 +1,7 @@
 """Finds the compressed transactions of MySQL in a block, so that many are decompressed by one call.
 
-`compressed.payload_pieces` is the specification. It also reads the TRANSACTION_PAYLOAD events that this module does not
-read: large ones, malformed ones, and events that are not one zstd frame of the announced size.
+`compressed.payload_pieces` is the specification. It also reads the TRANSACTION_PAYLOAD events that this module leaves
+out: large or malformed events, and events that are not one zstd frame of the announced size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The column presences of one table's images: each distinct pair of bitmaps gets a number, which rows refer to.
 
-Number 0 means that the images have all columns. Plain code decodes the first event with other bitmaps, checks the
-bitmaps, and enters them here. From then on, compiled code finds their number. There are seldom many numbers: with
-MINIMAL images, one for each list of columns that a program changes.
+Number 0 means that the images have all columns. Plain code decodes the first event with new bitmaps, checks them, and
+enters them here. From then on, compiled code finds their number. There are seldom many numbers: with MINIMAL images,
+there is one number for each list of columns that a program changes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Presences:
 
 @inline
 def _copy_bitmap(target: int, bits: int, width: int) -> None:
-    """Copies a bitmap without the bits after the last column, which have no meaning."""
+    """Copies a bitmap, and clears the bits after the last column: they have no meaning."""
     size = (width + 7) >> 3
     copy(target, bits, size)
     if width & 7:

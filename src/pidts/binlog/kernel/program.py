@@ -1,4 +1,4 @@
-"""Chooses, for each column, how the compiled loop reads it. `pidts.binlog.values.columns` does this for plain code."""
+"""Chooses how the compiled loop reads each column. For plain code, `pidts.binlog.values.columns` chooses it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
 
 @lru_cache(maxsize=256)
 def known_program(table: Table, wires: tuple[Wire, ...]) -> Any:
-    """Returns the same as `program`, cached: all slices with this table share one array, which nobody may change."""
+    """Returns the same as `program`, cached: all slices with this table share one array, which no caller may change."""
     return program(table.columns, wires)
 
 
@@ -110,8 +110,8 @@ def _decimal(wire: Wire) -> Instruction:
 def _temporal(column: Column, wire: Wire) -> Instruction:
     """Returns the instruction for a date or a time.
 
-    In newer forms, two parameters describe the fraction of a second: the number of its bytes, and how many microseconds
-    its unit has. MariaDB's own forms have other parameters.
+    In the newer encodings, two parameters describe the fraction of a second: the number of its bytes, and the number of
+    microseconds in its unit. MariaDB's own encodings have other parameters.
     """
     digits = column.type.fsp
     size = (digits + 1) // 2

@@ -1,7 +1,8 @@
 """A `RowDecoder` that leaves ordinary events to compiled code (`router.route`), and handles all others itself.
 
 `route` and the decoder both need the state of the open transaction: `route` as numbers, and the decoder as objects.
-Before the decoder handles an event, it takes over the state of `route`. Afterwards, `route` takes over the decoder's.
+Before the decoder handles an event, it takes over the state of `route`. Afterwards, `route` takes over the state of the
+decoder.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MOST_PRESENCES = 1024
 
 
 class RoutedDecoder(decode.RowDecoder):
-    """Decodes one slice, from its first byte to its last."""
+    """A decoder of slices, most of whose events `router.route` reads."""
 
     def __init__(self, facts: decode.LogFacts, *, is_final: bool) -> None:
         super().__init__(facts, is_final=is_final)
@@ -153,7 +154,7 @@ class RoutedDecoder(decode.RowDecoder):
             place += self._feed_inner(event.offset, event.log_index, event_at(piece, place, base), base + place)
 
     def _feed_inner(self, offset: int, log_index: int, raw: memoryview, place: int) -> int:
-        """Handles an event inside the compressed transaction at this place in the log; returns the event's size."""
+        """Handles an event inside the compressed transaction at `offset`; returns the event's size."""
         inner = compressed.inner_event_at(offset, log_index, raw)
         if inner.type == EventType.TRANSACTION_PAYLOAD:
             raise refusals.unknown_event(inner)
@@ -161,7 +162,7 @@ class RoutedDecoder(decode.RowDecoder):
         return len(raw)
 
     def _unpack(self, view: memoryview, place: int) -> bool:
-        """Decompresses the transactions from byte `place` on. False: the first one has to be decompressed by itself."""
+        """Decompresses the transactions from byte `place` on; False: the first one has to be decompressed alone."""
         tail = CHECKSUM_SIZE if self._state[r.CHECKSUMS] else 0
         self._take_unpacked(UnpackedTransactions.of(view, place, tail))
         return len(self._unpacked) > 0 and int(self._unpacked.entries[0, 0]) == place

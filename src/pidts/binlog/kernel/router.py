@@ -1,8 +1,8 @@
 """Reads the events of a slice in compiled code, which calls no Python code for ordinary events.
 
 The function `route` reads ordinary transactions: they end with XID or COMMIT, and their tables and the column presences
-of their images are already known. `route` stops before any other event, and before a malformed event, and changes
-nothing. `LogWalker` and `RowDecoder` then read this event. They are the reference: `route` must return the same rows.
+of their images are already known. `route` stops before any other event, and before a malformed event. `LogWalker` and
+`RowDecoder` then read this event. These classes are the reference: `route` must return the same rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
 """The event is read, and `route` goes on."""
 MORE_ARENA = 4
-"""The next event's images need `NEEDED` bytes of memory after decompression, and there is less."""
+"""The next event's images need `NEEDED` bytes of memory after decompression, which is more than there is."""
 PACKED = 5
 """The next event is a compressed transaction, which is not decompressed yet."""
 
@@ -55,8 +55,8 @@ PACKED = 5
 # `inflate`, and the images of the event that is being read.
 (ARENA, ARENA_ROOM, NEEDED, DONE_SIZE, UNCOMPRESS, INFLATED, INFLATED_SIZE) = range(23, 30)
 # For MySQL's compressed transactions that are already decompressed: the address of `UnpackedTransactions.entries`, the
-# number of these entries, and the index of the next one. Then: whether `route` is inside a compressed transaction, the
-# address and the size of the transaction's events, and the next byte in them.
+# number of these entries, and the index of the next entry. Then: whether `route` is inside a compressed transaction,
+# the address and the size of the transaction's events, and the next byte in them.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
 # For event groups that have prepared XA transactions: the entries of the groups, the number of entries, and the next
 # entry. An entry has three numbers: the byte of the block at which the group begins, a byte of the log file at or
@@ -120,7 +120,7 @@ def _mapped(state: Any, table_id: int) -> int:
 
 @jit
 def _map(state: Any, body: int, size: int) -> int:
-    """Reads a table map. If a known table map has the same bytes, it becomes the only current one with this id."""
+    """Reads a table map. A known table map with the same bytes becomes the only current table map with this id."""
     if size < 8:
         return HAND_OVER
     table_id = _table_id(body)
@@ -153,7 +153,7 @@ def _all_present(bits: int, width: int) -> bool:
 
 @inline
 def _bitmaps_at(body: int, end: int, kind: int, width: int) -> int:
-    """Returns where a row event's bitmaps of its columns begin; 0 if the event is malformed."""
+    """Returns the address of a row event's bitmaps of columns; 0 if the event is malformed."""
     place_ = body + 8
     if _IS_V2[kind]:
         if end - place_ < 2 or load16(place_) < 2:
@@ -447,9 +447,9 @@ def _step(state: Any, event: int, left: int, here: int, call: int) -> int:
 
 @jit
 def route(state: Any, block: int, end: int, call: int) -> int:
-    """Reads events of a block. Returns why it stopped; `AT` is then the first byte that was not read.
+    """Reads events of a block. Returns why `route` stopped; `AT` is then the first byte that was not read.
 
-    If it stopped inside a compressed transaction, `AT` is the first byte of this transaction's event.
+    Inside a compressed transaction, `AT` is the first byte of this transaction's event.
     """
     while True:
         if state[INSIDE]:

@@ -30,8 +30,7 @@ RowCounts = tuple[int, int, int]
 class CompiledRows:
     """Rows that will become one `ChangeBatch`.
 
-    If only plain code can read a row, this row and all later rows go into the lists of `TableRows`. So rows keep their
-    order.
+    If only plain code can read a row, this row and all later rows go into a `TableRows`, so that rows keep their order.
     """
 
     __slots__ = ("memory", "plain", "table")
@@ -131,8 +130,8 @@ class CompiledBinding:
     def _explain(self, event: RowsEvent, first: Lsn, skip: int) -> None:
         """Raises the error at which the compiled code has stopped: plain code reads the event again, and raises it.
 
-        If plain code raises none, the event's values have room alone, but not together with the earlier rows of the
-        batch. Then this method raises `rows-too-large`.
+        If plain code raises no error, the event's values would fit into a batch of their own, but not into this batch
+        after its earlier rows. Then this method raises `rows-too-large`.
         """
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)

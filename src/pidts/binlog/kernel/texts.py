@@ -1,7 +1,7 @@
 """Converts text columns from the column's charset to UTF-8, a whole column at a time.
 
-Text in UTF-8 is only checked, and so is pure ASCII in any charset that contains ASCII. Charsets of one byte per
-character are converted with a table. Plain code converts all other values, and reports every error.
+Text in UTF-8 is only checked. Text of ASCII characters is only checked, too, if the charset contains ASCII. Charsets of
+one byte per character are converted with a table. Plain code converts all other values, and reports every error.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ BIG5_ADDED = {bytes([0xF9, 0xD6 + place]): character for place, character in enu
 
 
 def _euc(rows: range, prefix: bytes = b"") -> list[bytes]:
-    """Returns the two bytes of each place in some rows of a Japanese table of 94 by 94 characters."""
+    """Returns the bytes of each character in some rows of Japan's table of 94 by 94 characters, after a prefix."""
     return [prefix + bytes([row, cell]) for row in rows for cell in range(0xA1, 0xFF)]
 
 

@@ -2,8 +2,8 @@
 
 Apart from the differences listed here, Python's codecs agree with the servers' tables. This was checked character by
 character on every server. Bytes that are in no table are an error: text is never replaced by question marks. For some
-bytes, only Python has a character (eight of cp1256, seven duplicates of big5). This is the character that every writer
-of these bytes meant.
+bytes, only Python has a character (eight of cp1256, seven duplicates of big5). Programs that write these bytes mean
+this character.
 """
 
 # Tables of characters are full of characters that look like others.
@@ -69,7 +69,8 @@ _UPPER_HALVES = {
     "geostd8": charset_tables.GEOSTD8,
     "keybcs2": charset_tables.KEYBCS2,
 }
-# For each charset of several bytes per character, a codec, and the characters that the servers replace by others.
+# For each charset of several bytes per character, a codec, and characters of the codec with the servers' characters for
+# the same bytes.
 _MOVED = {
     "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
     "sjis": ("shift_jis", {"＼": "\\"}),
@@ -107,7 +108,7 @@ def charset_of(collation: int) -> str | None:
 
 
 def width(charset: str) -> int:
-    """Returns the most bytes of one character."""
+    """Returns the number of bytes that the charset's longest character has."""
     return _WIDTHS.get(charset, 1)
 
 
@@ -146,7 +147,7 @@ _Handler = Callable[[UnicodeError], tuple[str | bytes, int]]
 
 
 def _filling(added: Mapping[bytes, str], otherwise: _Handler) -> _Handler:
-    """Returns a handler for the bytes or characters that a codec lacks."""
+    """Returns a handler that decodes the bytes in `added`, and calls the handler `otherwise` for all other bytes."""
 
     def fill(error: UnicodeError) -> tuple[str | bytes, int]:
         if isinstance(error, UnicodeDecodeError):

@@ -5,8 +5,8 @@ image and a place in them, appends one value to the column's list, and returns t
 made once per table structure. The values in the list do not depend on the encoding in the log: an int for numbers,
 dates (packed, see `temporal`) and decimals (unscaled), bytes for text and bytes.
 
-Readers do not check for the end of the bytes at every step. `data[at]` and `unpack_from` raise by themselves. After a
-slice that is too short, the returned place is after the end: the caller checks this once for each row.
+Readers do not check for the end of the bytes at every step: `data[at]` and `unpack_from` raise by themselves. If a
+slice was too short, the returned place is after the end of the bytes: the caller checks this once for each row.
 """
 
 from __future__ import annotations

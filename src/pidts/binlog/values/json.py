@@ -1,8 +1,8 @@
 """Converts MySQL's binary JSON to the text that the server itself writes.
 
-A document is a type byte and a value. Objects and arrays begin with the number of members, their size in bytes, and a
-table of entries. The entry of a small value contains the value. The entry of a larger value has the value's offset from
-the container's first byte. The "large" forms use four bytes where the small forms use two.
+A document is a type byte and a value. An object or array begins with the number of its members, its size in bytes, and
+a table of entries. The entry of a small value contains the value. The entry of a larger value has the value's offset
+from the container's first byte. Large containers use four bytes for counts and offsets; small containers use two.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Node = str | Array | Object
 
 
 def text(document: bytes) -> str:
-    """Returns the document as text. An empty document, which the server stores as an implicit default, means null."""
+    """Returns the document as text. Servers store an empty document as an implicit default; it means null."""
     return render(tree(document))
 
 
@@ -98,7 +98,7 @@ def double_text(value: float) -> str:
 
 
 class _Document:
-    """Reads one document. In malformed bytes, containers may contain each other, so the entries are limited."""
+    """Reads one document. The number of values is limited: in malformed bytes, containers may contain each other."""
 
     __slots__ = ("_budget", "_data")
 

@@ -29,7 +29,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def builder(table: TableName, column: Column) -> Build:
-    """Returns a builder from numbers to words; each distinct number is looked up once."""
+    """Returns a builder that converts numbers to words; each distinct number is converted once."""
     word = _enum_word if column.type.kind is Kind.ENUM else _set_words
 
     def build(values: list[Any]) -> pa.Array:

@@ -1,8 +1,8 @@
 """Reads PARTIAL_UPDATE events, in which an after image contains only the changes to a JSON document.
 
-Options precede each after image. If they say so, a bit follows for every JSON column of the table, even for columns
-that the image lacks. If a column's bit is set, its value is a list of changes to the document in the before image of
-the same row. A change replaces, inserts or removes a value at a path such as `$.a[3]."a key"`.
+Options precede each after image. With the option for partial JSON, a bit follows for every JSON column of the table,
+even for columns that the image lacks. If a column's bit is set, its value is a list of changes to the document in the
+before image of the same row. A change replaces, inserts or removes a value at a path such as `$.a[3]."a key"`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Leg = str | int
 
 
 def documents(wires: Sequence[Wire]) -> Documents:
-    """Returns the columns with JSON documents."""
+    """Returns the columns with JSON documents, and the size of each one's length field."""
     return {place: wire.size for place, wire in enumerate(wires) if wire.type is WireType.JSON}
 
 
@@ -55,7 +55,7 @@ def before_image(
 def after_image(
     table: TableName, data: bytes, at: int, present: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]
 ) -> int:
-    """Appends an image's values with whole documents for changes of documents; returns the place after it."""
+    """Appends an after image's values, with whole documents in place of changes; returns the place after the image."""
     changed, at = _changed(data, at, columns)
     nulls, at = _nulls(data, at, len(present))
     for column in present:
@@ -71,7 +71,7 @@ def after_image(
             if column.place not in old:
                 raise Halted(
                     "partial-json-without-before",
-                    "the log contains only the changes to a JSON document, and the image before it lacks the document",
+                    "the log contains only the changes to a JSON document, and the row's before image lacks it",
                     where=Where(table=str(table)),
                     todo="Run SET GLOBAL binlog_row_image=FULL (or binlog_row_value_options='') on the source, let its "
                     f"sessions reconnect, then copy the table again: {RESYNC}",
@@ -153,7 +153,7 @@ def _misfit(operation: int, path: Sequence[Leg]) -> DecodeError:
 
 
 def _changed(data: bytes, at: int, columns: Documents) -> tuple[frozenset[int], int]:
-    """Returns the JSON columns whose new values are written as changes, and where the rest of the image begins."""
+    """Returns the JSON columns whose new values are written as changes, and the place after the options and bits."""
     cursor = Cursor(data[at : at + 9], "the options of an after image")
     options = cursor.packed()
     if options & ~_DIFFS:

@@ -78,7 +78,7 @@ def text_builder(table: TableName, column: Column, charset: str) -> Build:
             raise undecodable(table, column, charset, error) from error
         except UnicodeEncodeError as error:
             found = error.object[error.start : error.end].encode("unicode_escape").decode()
-            what = f"column {column.name} holds half a character: {found}"
+            what = f"column {column.name} has a value with half of a character: {found}"
             raise Halted(
                 "undecodable-text",
                 what,
@@ -151,9 +151,7 @@ def _short(append: Append) -> Read:
 
 
 def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
-    """Returns a function that makes readers for values that are stored after their lengths.
-
-    `convert` makes, from the bytes of a value, the item that the reader appends to the column's list.
+    """Returns a function that makes readers for values that are stored after their lengths; see `image.fixed`.
 
     If the row image ends within a value, this value is not converted. The returned place is then after the image's end.
     """

@@ -1,4 +1,4 @@
-"""Reads dates and times in the forms of MySQL 5.6 and later, of earlier MySQL, and in MariaDB's own forms.
+"""Reads dates and times in three encodings: of MySQL 5.6 and later, of earlier MySQL versions, and MariaDB's own.
 
 For a date, a reader appends `year * 512 + month * 32 + day` to the column's list. For a datetime, it appends this
 number times 2**37, plus the microseconds of the day. Zero and partial dates (`0000-00-00`, `2024-00-15`) are ordinary
@@ -24,13 +24,13 @@ _LAST_YEAR = 9999
 _LAST_HOUR = 838
 
 UNKNOWN_DIGITS = -1
-"""The `fsp` of columns in MariaDB's own forms. The log does not contain the number of a fraction's digits, without
-which the values cannot be read.
+"""The `fsp` of columns in MariaDB's own encoding: the log lacks the number of a fraction's digits, without which the
+values cannot be read.
 """
 
 ZERO_TIMESTAMP = calendar.microseconds(calendar.days(0, 0, 0), 0)
 
-# MariaDB's own forms with fractions (mysql56_temporal_format=OFF): the number of bytes, by the digits of the fraction.
+# MariaDB's own encoding of fractions (mysql56_temporal_format=OFF): the number of bytes, by the digits of the fraction.
 _MARIADB_TIME = (3, 4, 4, 5, 5, 5, 6)
 _MARIADB_DATETIME = (8, 6, 6, 7, 7, 7, 8)
 _MARIADB_FRACTION = (0, 1, 1, 2, 2, 3, 3)
@@ -72,7 +72,7 @@ def build_date(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def build_datetime(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Returns microseconds from 1970-01-01 00:00 to the value. A DATETIME has no time zone, so none is applied."""
+    """Returns microseconds from 1970-01-01 00:00 to the value, without time zones: a DATETIME has none."""
     known = {day: days * 86_400 * _SECOND for day, days in _days(_day_parts(values)).items()}
     return pa.array(
         [None if value is None else known[value >> _MICROSECOND_BITS] + (value & _MICROSECONDS) for value in values],
@@ -94,7 +94,7 @@ def _days(packed: list[Any] | set[int]) -> dict[int, int]:
 
 
 def _datetime(year_month: int, day: int, hour: int, minute: int, second: int, microsecond: int) -> int:
-    """Returns a datetime as one number; `year_month` is year * 13 + month, as in all forms but the oldest."""
+    """Returns a datetime as one number; `year_month` is year * 13 + month, as in all encodings but the oldest."""
     if hour > 23 or minute > 59 or second > 59 or microsecond >= _SECOND:
         raise DecodeError("bad-date", f"{hour}:{minute}:{second}.{microsecond:06} is not a time of day")
     date = _real_year(year_month // 13 << 9 | year_month % 13 << 5 | day)
@@ -129,7 +129,7 @@ def _datetime2(digits: int) -> MakeReader:
     def convert(number: int) -> int:
         packed = number >> shift
         if packed < 1 << 39:
-            raise DecodeError("bad-date", "a datetime before the year 0")
+            raise DecodeError("bad-date", "a datetime is before the year 0")
         packed -= 1 << 39
         return _datetime(
             packed >> 22, packed >> 17 & 31, packed >> 12 & 31, packed >> 6 & 63, packed & 63, (number & mask) * unit
