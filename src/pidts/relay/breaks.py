@@ -1,10 +1,11 @@
 """Finds the exact place at which a task has to stop because its relay is damaged, in the index or in the events.
 
-The index may be intact and its events damaged. A damaged event is noticed when it is decoded, in the middle of a batch.
-This module then reads the same part once more, one entry at a time, so that everything before the damage can be kept.
+The events may be damaged although the index is intact. A damaged event is noticed when it is decoded, in the middle of
+a batch. This module then reads the same part of the relay once more, one entry at a time, so that the relay can keep
+everything before the damage.
 
-The search begins with the first entry of the segment that contains the task's place. So it also reads the entry after
-which the relay is cut. This entry must be intact, too: the replicator first compares it with the source's log.
+The search begins with the first entry of the segment that contains the task's place. So the search also reads the entry
+after which the relay is cut. This entry must be intact, too: the replicator first compares it with the source's log.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pidts.plan.continuity import Discontinuity
 from pidts.relay.reader import RelayReader
 
 _ENOUGH = 1 << 30
-"""The search ends after this many intact bytes: the damage was found in a batch, and no batch is larger."""
+"""The search ends after this many intact bytes: a batch found the damage, and no batch is larger."""
 _ADVICE = "Look at the disk; then empty this folder and start again from the target's checkpoint"
 
 
@@ -55,7 +56,10 @@ def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
 
 
 def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
-    """Returns the damage in an XA transaction's rows, before its commit, where the relay is cut; or None."""
+    """Returns the damage in the rows of an XA transaction, with the place at which the relay has to be cut; or None.
+
+    This place is before the segment's entry with the rows, so it may be before `last`, the entry before the commit.
+    """
     try:
         _check(reader, place, place.begin.offset)
     except (DecodeError, Discontinuity) as error:

@@ -1,32 +1,31 @@
 """Writes the copy of a relay that another machine serves, byte for byte: segments, index entries, structures.
 
 A copy is a relay like any other. Its readers (a task, Spark's executors, `pidts relay list`) cannot distinguish it from
-other relays. Tasks purge a copy, and request its repair, as if a replicator had written it. Like every relay, it has a
-lock for its only writer.
+other relays. Tasks purge a copy, and request its repair, as if a replicator had written it. Like every relay, a copy
+has a lock for its only writer.
 
 A *piece* is a part of one segment's events with the index records that name these events. A piece may have events
 without records, since a transaction may be larger than a piece. A piece is written in this order: (a) the events are
 written and flushed, (b) the index records are written and flushed. For the first piece of a segment, (c) the folder is
 flushed.
 
-The points at which writing a piece can be interrupted (SIGKILL, power loss, full disk, lost connection), and what holds
-there:
+Crash points: writing a piece can be interrupted by SIGKILL, power loss, a full disk or a lost connection.
 
 1. Before a piece has arrived completely with the right checksum: nothing of it is written.
-2. During or after (a): the segment has a tail that no record names. Nobody reads this tail. The next `open` cuts the
-   tail off, and these bytes are sent again.
-3. During (b): some records are complete, the last one is not. Readers stop before the incomplete record, and the next
-   `open` cuts there. The records before that place name bytes that (a) has made durable.
+2. During or after (a): the events file has bytes at its end that no record names. No reader reads them. The next `open`
+   cuts them off, and they are sent again.
+3. During (b): the last record is incomplete. Readers stop before it, and the next `open` cuts it off. The records
+   before it name bytes that (a) has made durable.
 4. During the first piece of a segment: the next `open` removes an events file without an index, or an index without a
    complete header. The previous segment is complete, since its pieces came first.
 5. The disk is full in any write or flush: both files are cut back to the last whole record, and `Transient` is raised.
    The same writer continues when there is room. Any other error of the disk is `Halted`.
-6. After a power loss the serving relay may lack records that the copy has. The follower notices this by the checksum of
+6. After a power loss, the served relay may lack records that the copy has. The follower notices this by the checksum of
    the index (`IndexPrefix`), and requests that the copy is cut back (`refetch`) to the part that both relays have. The
-   same happens if the serving relay was cut back because a part of it was damaged.
-7. If the serving relay has purged everything up to the copy's end, the next segment's number does not follow the number
-   of the copy's last segment. All tasks have applied everything in the copy: otherwise the serving relay would have
-   kept this log. So the copy's segments are removed, oldest first, before the new one is created. If this is
+   follower does the same if the served relay was cut back because a part of it was damaged.
+7. If the served relay has purged everything up to the copy's end, the next segment's number does not follow the number
+   of the copy's last segment. All tasks have applied everything in the copy: otherwise the served relay would have kept
+   this log. So the copy's segments are removed, oldest first, before the new segment is created. If the removal is
    interrupted, the copy is shorter or empty, and an empty copy begins at the target's checkpoint.
 """
 
@@ -54,7 +53,7 @@ _CLOSED = -1
 
 @dataclass(frozen=True, slots=True)
 class IndexPrefix:
-    """The part of a segment that a copy has, so that the serving relay can compare it with its own segment."""
+    """The part of a segment that a copy has, so that the relay server can compare it with the same segment there."""
 
     segment: int
     log_bytes: int
@@ -91,7 +90,7 @@ class CopyWriter:
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str) -> CopyWriter:
-        """Takes the writer's lock, cuts the copy back if that was requested, and cuts off incomplete writes."""
+        """Takes the writer's lock, cuts the copy back if a cut was requested, and cuts off incomplete writes."""
         folder = Folder.of(relay, source_id)
         lock = locked(folder, source_id)
         writer = cls(folder, lock)
@@ -117,7 +116,7 @@ class CopyWriter:
         return has_room(self._folder.path)
 
     def write(self, piece: SegmentPiece) -> None:
-        """Writes a piece, durably if it has index records. Raises `Halted` if it does not follow the copy's end."""
+        """Writes a piece, durably if it has index records. Raises `Halted` for a piece that is not the copy's next."""
         has = self._has
         with self._guard():
             if has is None or piece.segment != has.segment:

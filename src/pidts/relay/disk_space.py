@@ -1,11 +1,11 @@
 """Measures the free space on a relay's disk, and keeps a small reserve for beginning a segment on a full disk.
 
-Without this module, a relay could get stuck. One segment has filled the disk, and all tasks have applied it. It cannot
-be purged, since the last segment always stays. A new segment cannot begin, since it needs space. So:
+Without this module, a relay could get stuck. One segment has filled the disk, and all tasks have applied it. This
+segment cannot be purged, since the last segment always stays. A new segment cannot begin, since it needs space. So:
 
-1. A segment takes only a part of the free space. Purged segments make space for the next ones.
-2. If something else has filled the disk, the reserve is removed. Its space is enough for the two small files of a new
-   segment. Then the full segment can be purged.
+1. A segment takes only a part of the free space. Purging segments makes space for the next segments.
+2. If other files have filled the disk, the reserve is removed. Its space is enough for the two small files of a new
+   segment. The segment before this new segment can then be purged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def has_room(folder: Path, unfinished: int = 0) -> bool:
     """Whether receiving may be tried again after the disk was full.
 
     `unfinished` is the size of the part of a transaction that had been received when the disk became full. The whole
-    transaction is received again, so with less free space than `unfinished` it would only fill the disk again.
+    transaction is received again: with less free space than `unfinished`, the disk would become full again.
     """
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
@@ -52,7 +52,7 @@ def has_room(folder: Path, unfinished: int = 0) -> bool:
 
 
 def low_space(folder: Path) -> str:
-    """Returns a warning while the disk is nearly full, so that an operator can react in time; empty otherwise."""
+    """Returns a warning if the disk is nearly full, so that an operator can react in time; an empty text if not."""
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
     if not size or free >= min(_LOW_BYTES, size // _LOW_PART):

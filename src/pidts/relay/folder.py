@@ -3,7 +3,7 @@
 A segment has two files: `000000007.log` has the events and is an ordinary binary log (`mariadb-binlog` can read it),
 `000000007.index` says which bytes belong to which transaction. A segment exists once its index has a complete header.
 If an XA transaction was prepared in a purged segment, and is undecided at the beginning of the first remaining segment,
-the log file of the purged segment stays: it contains the transaction's rows.
+the events file of the purged segment stays: it contains the transaction's rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Folder:
         """Returns the source's folder in the relay's directory."""
         if not _SOURCE_ID.fullmatch(source_id):
             todo = "Use letters, digits, '_', '-', '.', '@' and spaces only."
-            raise ConfigError("bad-source-id", f"{source_id!r} cannot name a folder", todo=todo)
+            raise ConfigError("bad-source-id", f"{source_id!r} cannot be the name of a folder", todo=todo)
         return cls(Path(relay) / source_id, source_id)
 
     def log(self, segment: int) -> Path:
@@ -64,7 +64,7 @@ class Folder:
         return _file(self.path, segment, "index")
 
     def log_bytes(self, segment: int) -> int:
-        """Returns the size of a segment's events; 0 if the file is missing (a reader reports this)."""
+        """Returns the size of a segment's events; 0 if the file is missing: a reader raises the error for this."""
         try:
             return self.log(segment).stat().st_size
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class Folder:
         return self.path / "status.json"
 
     def remove(self, segment: int) -> None:
-        """Removes a segment. The index is removed first, since no entry may name missing bytes."""
+        """Removes a segment, the index first: no entry may name bytes that are missing."""
         self.index(segment).unlink(missing_ok=True)
         self.log(segment).unlink(missing_ok=True)
 
@@ -90,7 +90,7 @@ class Folder:
         return ((int(path.stem), path) for path in self.path.glob("*.log") if path.stem.isdigit())
 
     def headers(self) -> Iterator[Header]:
-        """Yields the complete headers of all segments, oldest first. Leaves out segments that are purged meanwhile."""
+        """Yields the complete headers of all segments, oldest first, without segments that are purged meanwhile."""
         for number in self.numbers():
             with suppress(FileNotFoundError):
                 if (header := self.header(number)) is not None:
@@ -181,7 +181,7 @@ class Folder:
 
 @lru_cache(maxsize=256)
 def _file(folder: Path, segment: int, kind: str) -> Path:
-    """Returns the path of a segment's file, cached: readers ask for it several times a batch."""
+    """Returns the path of a segment's file, cached: readers need it several times for each batch."""
     return folder / f"{segment:09}.{kind}"
 
 
@@ -201,7 +201,7 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     """Removes the segments that a task at `before` no longer needs, and returns them.
 
     The segment with the entry after `before` stays, and so does the last segment. If an XA transaction has its rows
-    before `before` and its commit after it, the events of the rows' segment stay, without the index.
+    before the place `before` and its commit after this place, the events of the rows' segment stay, without the index.
 
     The oldest segment is removed first, and each index before its events. So wherever the purge is interrupted, the
     remaining segments have no gap between them. The next purge removes events without an index. The header of the first

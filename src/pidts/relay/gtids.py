@@ -11,7 +11,7 @@ from pidts.model import MySqlGtidSet, parse_gtid, parse_gtid_set
 
 
 class ExecutedGtids:
-    """The GTIDs executed up to an entry. They may be unknown at first."""
+    """The GTIDs that the source has executed up to an entry; they may be unknown until `learn` is called."""
 
     def __init__(self, known: str | None) -> None:
         self._known = known
@@ -47,7 +47,7 @@ class ExecutedGtids:
         self._open[source] = [first, last]
 
     def learn(self, gtid_set: str) -> None:
-        """Sets the GTIDs that were executed before this place, as read from the log."""
+        """Sets the GTIDs that the source has executed so far, as read from the log."""
         self._known = gtid_set
         self._open.clear()
         self._latest.clear()

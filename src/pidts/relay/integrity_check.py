@@ -56,7 +56,8 @@ def broken(relay: Path | str, source_id: str) -> Iterator[Damage]:
                 index, previous.segment + 1, 0, "this segment is missing, but segments before and after it exist"
             )
         elif end is not None and header.start != end:
-            yield Damage(index, number, 0, f"it begins after {header.start}, but the previous segment ends at {end}")
+            what = f"the segment begins after {header.start}, but the previous segment ends at {end}"
+            yield Damage(index, number, 0, what)
         entries: list[LogEntry] = []
         finding = _check_index(folder, header, entries, is_last=number == numbers[-1])
         if isinstance(finding, Damage):

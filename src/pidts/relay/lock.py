@@ -1,9 +1,9 @@
 """Allows one writer per relay, by a file lock that the kernel releases whenever the writer's process ends.
 
-A relay is emptied under the same lock, so no writer can open it meanwhile. This is done if the source has lost the log
-that follows the relay. If another task still needs the removed log, it gets the error `relay-purged` when it next
-reads. If emptying is interrupted, the first segments are gone, as after a purge. The rest has no gap, and a second call
-removes it.
+A relay is emptied if the source has lost the log that follows the relay. This needs the same lock, so no writer can
+open the relay meanwhile. If another task still needs the removed log, that task gets the error `relay-purged` when it
+next reads. If emptying is interrupted, the first segments are gone, as after a purge. The remaining segments have no
+gap, and a second call removes them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from pidts.relay.permissions import FILE_MODE
 from pidts.relay.refetch import forget_refetches
 
 RELAY_IN_USE = "relay-in-use"
-"""The code of an error that may pass: a killed replicator ends in a moment, a frozen one some time."""
+"""The code of an error that may pass: a killed replicator releases the lock at once, a frozen one later."""
 
 
 class WriterLock:
     """The lock of a relay's writer. Creating this object takes the lock, and `release` releases it."""
 
     def __init__(self, path: Path, source_id: str) -> None:
-        # The lock file is never removed or replaced. Otherwise a process with the old file open would lock another
-        # file.
+        # The lock file is never removed or replaced: a process with the old file open would then lock another file.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +34,7 @@ class WriterLock:
             holder = os.pread(self._handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._handle)
             what = f"another replicator, process {holder}, is writing this source's relay"
-            todo = "Stop that process, or let it continue; two of them would write the same events twice."
+            todo = "Stop that process, or let it continue; two replicators would write the same events twice."
             raise Halted(RELAY_IN_USE, what, where=Where(source=source_id, file=str(path)), todo=todo) from error
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"{os.getpid()}\n".encode(), 0)
@@ -48,7 +47,7 @@ class WriterLock:
 
 
 def empty_relay(relay: Path | str, source_id: str) -> None:
-    """Removes all segments and all files about them. Halts with "relay-in-use" if a writer has the relay open."""
+    """Removes all segments and the files about them. Raises `relay-in-use` if a writer has the relay open."""
     folder = Folder.of(relay, source_id)
     if not folder.path.exists():
         return

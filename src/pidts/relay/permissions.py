@@ -1,7 +1,7 @@
 """Creates folders and files for a source's rows, which only the user who runs the task can read.
 
-Existing files keep their mode, since somebody may have set it on purpose. `pidts check` reports a mode that gives other
-users access.
+Existing files keep their mode, since an operator may have set it on purpose. `pidts check` reports a mode that gives
+other users access.
 """
 
 from __future__ import annotations

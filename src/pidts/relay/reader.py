@@ -10,8 +10,8 @@ Everything else that does not fit is an error:
   log of another server before this place.
 
 A relay may be cut back while it is read, and filled again (`refetch`). As soon as a cut is requested, the reader clears
-its caches, and shows no entry after the requested place. If a caller has already read further, it waits until the relay
-has been filled up to the caller's place.
+its caches, and returns no entry after the requested place. A caller that has already read further waits until the relay
+is filled up to the caller's place again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _FileRange:
 
     begin: Lsn
     end: Lsn
-    """The end of an entry in this file. So each place from `begin` to here has a next entry, which is in this file."""
+    """The end of an entry in this file. So for each place from `begin` to `end`, the next entry is in this file."""
     file: LogFile
 
 
@@ -92,15 +92,15 @@ class RelayReader:
         self._open_log: tuple[int, int] | None = None
         self._signature: Signature = _NEVER
         self._origin: Origin | None = None
-        """The server of the last place of which the position was asked for."""
+        """The server of the last Lsn for which `position` was called."""
         self._file_range: _FileRange | None = None
-        """The log file that was asked for last."""
+        """The last result of `log_file`."""
         self._end: LsnKey | None = None
-        """The place to which the relay will be cut back. Nothing after this place is read."""
+        """The place after which the relay will be cut: no entry after this place is read."""
         self.damage: Discontinuity | None = None
         """The damage that stopped the last call of `received`."""
         self.repeats = 0
-        """The number of repeated entries that this reader has passed over."""
+        """The number of repeated entries that this reader has skipped."""
 
     @property
     def first(self) -> Lsn | None:
@@ -113,7 +113,7 @@ class RelayReader:
     def received(self) -> Lsn | None:
         """Returns the Lsn of the last entry, even if that entry has nothing to apply; None for an empty relay.
 
-        Damage raises no error here: `entries` raises it after all entries that can still be read.
+        Damage raises no error here: `entries` raises the error after all entries that can still be read.
         """
         self.renew()
         if self._tail is None:
@@ -146,7 +146,7 @@ class RelayReader:
     def stamp(self) -> tuple[int, int]:
         """Returns a value that changes if the relay is written to after the last call of `received` or `entries`.
 
-        The second number changes with each entry. The call costs little.
+        The second number changes with each entry. The property is fast.
         """
         try:
             folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll
@@ -175,13 +175,13 @@ class RelayReader:
     def entries(
         self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False, most: Most | None = None
     ) -> Iterator[LogEntry]:
-        """Returns the entries after an Lsn (None: from the start), in order. Call the method again for later entries.
+        """Yields the entries after an Lsn (None: from the start), in order. Call the method again for later entries.
 
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
         `after` as its `prev_lsn`. So a caller at `after` finds that the entry follows directly.
 
-        With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised. Otherwise the caller
-        would take an incomplete list for all entries up to `to`.
+        With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised, so that the caller
+        does not take an incomplete list for all entries up to `to`.
 
         With `joined`, one entry may stand for many ordinary transactions in a row; `most` limits the number of these
         transactions, and the number of their row events.
@@ -224,8 +224,8 @@ class RelayReader:
     def demand_place(self, lsn: Lsn) -> None:
         """Raises if the relay has continued with another server's log before this place.
 
-        Such a relay was lost, and then filled by GTID from a new server, from an earlier place of the old log on. It
-        has changes again that come before `lsn`. `entries` reports damage, and log that was purged.
+        Such a relay was lost. Then it was filled by GTID from a new server, from an earlier place of the old log on. So
+        it has changes again that come before `lsn`. For damaged or purged log, only `entries` raises an error.
         """
         self.renew()
         try:
@@ -247,7 +247,7 @@ class RelayReader:
         raise Halted("other-source", what, where=where, todo=OWN_RELAY)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
-        """Whether the purged segments had nothing after `last`, so that the remaining ones have everything after it."""
+        """Whether the remaining segments have all entries after `last`; the purged segments had none of them."""
         try:
             found = self._index.segment_of(last)
         except Halted:
@@ -291,9 +291,9 @@ class RelayReader:
         return header.start if header is not None else None
 
     def schema_changes(self, after: Lsn, to: Lsn, is_over: Callable[[], bool] = lambda: False) -> Iterator[Transaction]:
-        """Yields the schema changes after one place, up to and including another. Other entries are not decoded.
+        """Yields the schema changes after `after`, up to and including `to`. Other entries are not decoded.
 
-        Ends early if `is_over` is true, which is called for each entry.
+        Ends early if `is_over`, which is called for each entry, returns True.
         """
         self.renew()
         header = self._index.segment_of(after)
@@ -312,8 +312,8 @@ class RelayReader:
         """Returns the entry that ends at this Lsn or has a row with this Lsn; None if it is not received yet."""
         self.renew()
         header = self._index.segment_of(lsn)
-        # A segment's `start` is the end of the previous segment's last entry. This entry is in the previous segment, if
-        # that was not purged.
+        # A segment's `start` is the end of the previous segment's last entry. So the entry is in that segment, unless
+        # the segment was purged.
         if header is not None and header.start == lsn and self.folder.index(header.segment - 1).exists():
             header = self._index.header(header.segment - 1) or header
         if header is None:
@@ -392,7 +392,7 @@ class RelayReader:
         return None
 
     def log_file(self, lsn: Lsn) -> LogFile | None:
-        """Returns the log file of the entry that ends at this Lsn or, if there is none, of the next entry.
+        """Returns the log file of the entry that ends at this Lsn; if no entry ends there, that of the next entry.
 
         Returns None if the relay has no such entry of this server, or cannot read it: `entries` reports damage. If the
         relay begins at this Lsn, the next entry may be in a later file.
@@ -414,9 +414,9 @@ class RelayReader:
         return found
 
     def _known_file(self, lsn: Lsn) -> LogFile | None:
-        """Returns the log file that was asked for last, if the entry at or after this Lsn is certainly in it.
+        """Returns the last result of `log_file`, if the entry at or after this Lsn is certainly in that file.
 
-        Each batch asks for two places, and finding an entry takes many times as long.
+        Each batch needs the files of two Lsns, and finding an entry takes many times as long as this method.
         """
         known, last = self._file_range, self._tail[2] if self._tail is not None else None
         if known is None or lsn < known.begin:
@@ -483,7 +483,7 @@ class RelayReader:
         return self.folder.purged(f"segment {segment} is gone")
 
     def renew(self) -> None:
-        """Clears the caches if the relay was cut back, or will be. Without this call, `read` might read an old file."""
+        """Clears the caches if the relay was cut back or will be: otherwise `read` might read a removed file."""
         if not self._is_renewed:
             return
         self._signature = refetch_signature(self.folder)
@@ -501,7 +501,7 @@ class RelayReader:
     def _pass_over(self, entry: LogEntry) -> None:
         if not self.repeats:
             lsn, place = str(entry.transaction.lsn), str(self._where(entry))
-            _logger.warning("the relay has an entry twice, and the second one is skipped", lsn=lsn, place=place)
+            _logger.warning("the relay has an entry twice, and the second entry is skipped", lsn=lsn, place=place)
         self.repeats += 1
 
     def _where(self, entry: LogEntry) -> Where:

@@ -5,8 +5,8 @@ arrival by this machine's clock, and an estimate of when the source committed. T
 no position depends on it, and a relay without it is complete.
 
 A record covers the log after the previous record's Lsn, up to its own Lsn. When the ring is full, the oldest records
-are overwritten. So the file never grows, and needs no space on a full disk. If a reader reads a record while it is
-being written, the record's checksum is wrong, and the reader tries again later.
+are overwritten. So the file never grows, and needs no space on a full disk. If a reader reads a record while the writer
+is writing it, the record's checksum is wrong, and the reader tries again later.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ReceiveTimeWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn arrived; None if it has not arrived, or the kept records begin later."""
+        """Returns when the log up to this Lsn arrived; None before it arrives, or if the kept records begin later."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None

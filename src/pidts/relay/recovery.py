@@ -41,9 +41,9 @@ Undecided = PreparedEventGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, keyed by their names.
 
 Their events stay where they were received. The index shows which transactions are undecided: each segment's header
-names those that are undecided at its start, and each entry names the transaction that it prepares, commits or rolls
-back. So neither a restart nor a reader needs the index of an earlier segment. An entry that commits a transaction also
-names the place of the rows.
+names the transactions that are undecided at its start, and each entry names the transaction that it prepares, commits
+or rolls back. So neither a restart nor a reader needs the index of an earlier segment. An entry that commits a
+transaction also names the place of the rows.
 """
 
 
@@ -64,7 +64,7 @@ class RelayState:
 
     @property
     def position(self) -> Position | None:
-        """Returns the place in the current server's log at which to continue; None if nothing of it has arrived yet."""
+        """Returns the position in the current server's log from which to continue; None if none of this log arrived."""
         return position_of(self.lsn, self.origin)
 
 
@@ -80,11 +80,10 @@ class RecoveredSegment:
 
 
 def recover(folder: Folder, *, restores: bool = False) -> RecoveredSegment | None:
-    """Cuts the relay back if that was requested, and repairs the last segment.
+    """Cuts the relay back if a cut was requested, and repairs the last segment.
 
-    Returns None if no segment is complete. Then the relay begins anew, and its readers notice that.
-
-    With `restores`, lost entries are computed again from their events (`pidts.relay.segments.index_rebuild`).
+    Returns None if no segment is complete. Then the relay begins anew, and its readers notice this. With `restores`,
+    lost entries are computed again from their events (`pidts.relay.segments.index_rebuild`).
     """
     cut_back(folder)
     numbers = folder.numbers()
@@ -100,7 +99,7 @@ def recover(folder: Folder, *, restores: bool = False) -> RecoveredSegment | Non
 
 
 def read_format(log: Path) -> bytes | None:
-    """Returns the FORMAT_DESCRIPTION event at the beginning of an events file; None if there is no whole one."""
+    """Returns the FORMAT_DESCRIPTION event at the beginning of an events file; None if it is missing or incomplete."""
     with log.open("rb") as file:
         begin = file.read(len(MAGIC) + _EVENT_HEADER)
         if len(begin) < len(MAGIC) + _EVENT_HEADER or not begin.startswith(MAGIC):
@@ -112,7 +111,7 @@ def read_format(log: Path) -> bytes | None:
 
 
 def settled(undecided: Undecided, entry: LogEntry) -> LogEntry:
-    """Returns an entry of an XA transaction with the place of its prepared rows, any other entry unchanged."""
+    """Returns the entry; if it commits a prepared XA transaction, with the transaction's rows and their place."""
     what, extent = entry.transaction, entry.extent
     if what.xa is None:
         return entry
@@ -164,7 +163,7 @@ def _last(folder: Folder, number: int, *, restores: bool) -> RecoveredSegment | 
     if index_cut or log_end < log_size:
         cut = {"index_bytes": index_cut, "log_bytes": log_size - log_end}
         _logger.info(
-            "the end of the relay is incomplete or damaged, and is removed; it is received again",
+            "the end of the relay is incomplete or damaged, and is removed; the source sends this log again",
             source=folder.source_id,
             segment=number,
             lsn=str(lsn),

@@ -1,33 +1,33 @@
 """Cuts a relay back to its last intact entry, so that the source sends the damaged part again.
 
-The reader that finds the damage requests the cut. The relay's writer makes the cut, since nobody else may change the
-relay's files. All readers have to notice a cut, because the places in files that they remember may have changed. For
-this, writer and readers use one small file, `refetch.json`, which is always replaced as a whole. It has the requested
-cut (`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request
-and each cut. They also change when a writer opens an empty relay. So readers notice that somebody has removed the
-relay's files, and that the relay is filled again.
+The reader that finds the damage requests the cut. The relay's writer makes the cut, since only the writer may change
+the relay's files. All readers have to notice a cut, because the places in files that they remember may have changed.
+For this, writer and readers use one small file, `refetch.json`, which is always replaced as a whole. The file has the
+requested cut (`pending`) and the latest cuts (`done`). Readers check the file's inode and time. These change with each
+request and each cut, and when a writer opens an empty relay. So readers also notice that the relay's files were
+removed, and that the relay is filled again.
 
 The steps:
 
-- (a) *Requested*: the file names the last intact place. From now on readers see nothing after it.
-- (b) The writer opens the relay, and removes the segments after that place, newest first, each index before its events.
-- (c) The writer cuts the index of the segment with the place, then this segment's events. Otherwise entries would be
-  computed again from these events.
-- (d) *Done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
+- (a) *Requested*: `refetch.json` names the last intact place. From now on, readers read no entry after this place.
+- (b) The writer opens the relay, and removes the segments after this place, newest first, each index before its events.
+- (c) The writer cuts the index of the segment with the place, then this segment's events. If the events stayed, entries
+  would be computed from them again.
+- (d) *Done*: `refetch.json` is replaced. Then the writer follows the source from the relay's end, as after any start.
 
-The points at which a refetch can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+Crash points: a refetch can be interrupted by SIGKILL, power loss or a full disk.
 
 1. Before (a) is durable: nothing has happened, and the damage is found again.
 2. After (a), before or during (b): segments are removed from the end, so the rest has no new gap. Readers do not read
    past the requested place, so no reader needs the removed part. The next writer that opens the relay completes the
    cut.
-3. During (c): the index is cut before the events, so no entry names missing bytes. Everything else is as in 2.
-4. Between (c) and (d): the cut is made a second time, and has nothing to do.
-5. After (d): the range is recorded as received again (its events get `is_retry`), even if nothing of it has arrived
-   yet. If a reader has read further than the relay's end, it waits until the relay has grown past the reader's place.
+3. During (c): the index is cut before the events, so no entry names missing bytes. The next writer completes the cut.
+4. Between (c) and (d): the next writer makes the cut a second time, and finds nothing to remove.
+5. After (d): the range is recorded as received again (its events get `is_retry`), even if none of its events has
+   arrived yet. A reader that has read further than the relay's end waits until the relay has grown past this place.
 
-A purge and a cut never happen at the same time, since both take the lock of the tasks' needs. Otherwise the purge could
-remove the oldest segments, the cut the newest ones, and no segment would be left.
+A purge and a cut never happen at the same time, since both take the lock of the tasks' needs. Together, the purge could
+remove the oldest segments and the cut the newest segments, so that no segment would be left.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NAME = "refetch.json"
 _KEPT = 50
 """The most refetches of each kind that `done` keeps; the oldest are dropped first."""
 _REPEATED = "rewind"
-"""The value of `why` if the relay was intact."""
+"""The value of `why` if the relay was intact, and a task sends a part of the log again."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 Signature = tuple[int, int] | None
@@ -93,14 +93,14 @@ def read_refetches(folder: Folder) -> Refetches:
     except FileNotFoundError:
         return Refetches()
     except (ValueError, KeyError, TypeError) as error:
-        todo = "Empty this folder; the task goes on at the target's checkpoint"
+        todo = "Empty this folder; the task continues from the target's checkpoint"
         where = Where(source=folder.source_id, file=str(path))
         what = f"the record of the parts that were received again cannot be read ({error})"
         raise Halted("relay-corrupt", what, where=where, todo=todo) from error
 
 
 def refetch_signature(folder: Folder) -> Signature:
-    """Returns the identity and the time of the file. This is fast enough to be done before every read."""
+    """Returns the inode and the time of `refetch.json`. Readers call this fast function before every read."""
     try:
         found = os.stat(f"{folder.path}/{_NAME}")  # noqa: PTH116 - in every poll of every reader
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def refetch_signature(folder: Folder) -> Signature:
 
 
 def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
-    """Requests, durably, that the writer cuts the relay back to `after`. Of two requests, the earlier place counts."""
+    """Requests, durably, that the writer cuts the relay back to `after`. The earliest place of all requests counts."""
     with needs_locked(folder):
         known = read_refetches(folder)
         if known.pending is not None:
@@ -134,10 +134,10 @@ def _last_of_each_kind(done: tuple[Refetch, ...]) -> tuple[Refetch, ...]:
 
 
 def announce_beginning(folder: Folder) -> None:
-    """Replaces the file, without a change, for a relay that begins anew: readers clear what they know of a former one.
+    """Replaces `refetch.json`, with the same content, for a relay that begins anew: readers then clear their caches.
 
-    The file is replaced before the relay's first segment is created. If the writer is interrupted between the two, the
-    next one does this again.
+    The file is replaced before the relay's first segment is created. If the writer is interrupted between these two
+    steps, the next writer replaces the file again.
     """
     with needs_locked(folder):
         _write(folder, read_refetches(folder))
@@ -150,7 +150,7 @@ def forget_refetches(folder: Folder) -> None:
 
 
 def cut_back(folder: Folder) -> None:
-    """Cuts the relay back if this was requested; the writer calls this before it reads the relay."""
+    """Cuts the relay back if a cut was requested; the writer calls this function before it reads the relay."""
     if read_refetches(folder).pending is None:
         return
     with needs_locked(folder):
@@ -197,7 +197,10 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the last segment after the cut; None if no segment begins at or before the place: nothing is cut."""
+    """Returns the segment that is the last one after the cut.
+
+    Returns None if no intact segment begins at or before `after`: then nothing is cut.
+    """
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

@@ -1,7 +1,7 @@
 """Records, after a failover without GTIDs, how far a part of the relay may repeat changes of an earlier part.
 
-The replicator adds a line before it writes the first event of a new part. So every reader of the part knows that its
-events may be repetitions. After a crash the line may be written again: then both lines are valid.
+The replicator adds a line to a file before it writes the first event of the new part. So every reader of this part
+knows that its events may be repetitions. After a crash, the line may be written a second time: both lines are valid.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Release:
     needed_from: Lsn | None
     """The place from which the slowest task needs the log; None if a task needs the whole log or no task is known."""
     held_by: tuple[str, ...]
-    """The reasons why the first remaining segment stays, in words: the tasks that need it, its age, or a limit."""
+    """The reasons why the first remaining segment stays: the tasks that need it, its age, or a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class PurgeLimits:
     """The place up to which the operator wants to purge at most; None: no limit."""
     keep_seconds: int = 0
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
-    """Checkpoints just read from targets. They replace the recorded needs of these tasks, which may be older."""
+    """Checkpoints that were just read from targets. They replace the recorded needs of these tasks, which may be older.
+    """
     nobody_needs_it: bool = False
     """Whether the operator says that no task needs the log. Otherwise a relay without a known task is not purged."""
 
@@ -116,7 +117,7 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | None:
     """Returns the structures to store for `start`, the place at which the relay begins after the purge.
 
-    Returns None if there is nothing to store, or after damage to it. Then the source is asked again.
+    Returns None if there are no structures to store, or if they are damaged: then they are read from the source again.
     """
     try:
         return structures_before_purge(relay, source_id, start)
@@ -131,7 +132,7 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | 
 
 
 def _is_stored(folder: Folder, moved: StoredStructures) -> bool:
-    """Stores the structures; returns False if the disk is full: only a purge makes room for them."""
+    """Stores the structures; returns False if the disk is full. The purge then makes room for them."""
     try:
         store_structures(folder, moved)
     except OSError as error:

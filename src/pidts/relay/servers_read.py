@@ -1,8 +1,8 @@
 """Records the address from which each part of a relay's log was received.
 
-A part's number is how often the source was replaced before. The replicator adds a part's line before it writes the
-part's first event. A relay of an earlier version of PiDTS has no such file. If a part has no line, its address is not
-known.
+A part's number is the number of times that the source was replaced before. The replicator adds a part's line to a file
+before it writes the part's first event. A relay of an earlier version of PiDTS lacks this file. If a part has no line,
+its address is not known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FILE = "servers"
 def add_server(folder: Path, change_no: int, address: str) -> None:
     """Adds the address of the server whose log begins now; `change_no` is the number of this part of the log.
 
-    If a part has several lines, the last one counts. On a full disk no line is added, and readers use the address in
+    If a part has several lines, the last line is valid. On a full disk no line is added, and readers use the address in
     the task file.
     """
     with suppress(OSError), open(folder / _FILE, "a", encoding="utf-8", opener=private_opener) as file:

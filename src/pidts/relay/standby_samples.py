@@ -3,15 +3,15 @@
 A sample is a pair of places: *S* in the standby's log, and *Q* in the source's log. First the end of the standby's log
 is read (*S*), then the end of the source's log (*Q*). A standby has only changes that its source wrote before. So every
 change before *S* in the standby's log is before *Q* in the source's log. If the source's log was received up to *Q* or
-further, reading can continue at *S* in the standby's log, and nothing is lost.
+further, reading can continue at *S* in the standby's log, and no change is lost.
 
 Comparing times would lose changes if the clocks differ. An example: the standby's clock is three seconds slow. The
-standby's place at "10:00:00" includes what its source wrote up to 10:00:03. If a reader had received the log up to
-10:00:01 and continued there, it would skip two seconds of the log. Pairs of places need no clock. The time in a sample
-only decides how long the sample is kept.
+standby's log up to "10:00:00" includes the changes of its source up to 10:00:03. If a reader had received the source's
+log up to 10:00:01 and continued at "10:00:00", it would skip two seconds of the log. Pairs of places need no clock. The
+time in a sample only decides how long the sample is kept.
 
 If a standby lags, its place in a sample is earlier, and more changes come twice. Crash points: the file is replaced as
-a whole. Without the file, the standby is refused.
+a whole. Without the file, a failover to the standby is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Samples:
     samples: tuple[Sample, ...] = ()
 
     def with_sample(self, sample: Sample) -> Samples:
-        """Adds a sample to the samples; returns them without older samples that need not be kept."""
+        """Returns the samples with a new one, and without the older samples that `_KEPT` does not keep."""
         slots: set[tuple[int, int]] = set()
         kept = []
         for one in (sample, *reversed(self.samples)):
@@ -77,7 +77,7 @@ def read_samples(folder: Path, address: str) -> Samples | None:
 
 
 def write_samples(folder: Path, address: str, samples: Samples) -> None:
-    """Replaces the samples of a standby. If a crash loses some, more changes come twice after a failover."""
+    """Replaces the samples of a standby. If a crash loses the latest ones, more changes come twice after a failover."""
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
     replace_file(_path(folder, address), json.dumps(content), durable=False)

@@ -1,26 +1,26 @@
 """Finds the structure of every table at any place in a relay, from stored structures and the log between them.
 
-The *stored structures* are those of all tables at one place in the log, as the server's information_schema showed them.
-The replicator stores them when a relay begins. After a statement that could not be parsed, it reads them from the
-server and stores them again. The structure of a table at any other place is computed from the schema changes in the
-relay's index: forward from the last file of structures before the place. If that file lacks the table, backward from
-the first file after the place.
+The *stored structures* are the structures of all tables at one place in the log, as the server's information_schema
+showed them. The replicator stores them when a relay begins. After a statement that could not be parsed, it reads the
+structures from the server and stores them again. The structure of a table at any other place is computed from the
+schema changes in the relay's index: forward from the last file of structures before the place. If that file lacks the
+table, backward from the first file after the place.
 
 Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
 renamed).
 
-The points at which storing or removing such a file can be interrupted, and what holds there:
+Crash points of storing or removing such a file:
 
 1. The relay has begun, and there is no file yet: `history_at` raises `Transient`. The replicator stores the structures
    when it follows the source again. They are from a later place. If a table was changed in between, its structure
    before its last change is not known.
-2. While a file is written: the draft has another name; nobody reads it, and the next purge removes it.
-3. During a purge, after the file for the first remaining segment was written, before anything was removed: two files
+2. While a file is written: the draft has another name; no process reads it, and a later purge removes it.
+3. During a purge, after the file for the first remaining segment was written, before any file was removed: two files
    agree at that place. For places after that place, readers use the later file.
-4. During a purge, after some segments were removed: nobody uses the older file any more, since its place is before the
-   relay's new beginning. The new file exists: it was durable before the first segment was removed.
+4. During a purge, after some segments were removed: no reader uses the older file any more, since its place is before
+   the relay's new beginning. The new file exists: it was durable before the first segment was removed.
 5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed before it
-   has stored the structures, the relay has none for its beginning, as in 1.
+   has stored the structures, the relay has no structures for its beginning, as in 1.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StoredStructures:
 
 
 def history_at(reader: RelayReader, lsn: Lsn) -> KnownStructures:
-    """Returns all known structures at `lsn`, the end of a transaction. `KnownStructures.after` continues."""
+    """Returns all known structures at `lsn`, the end of a transaction. `KnownStructures.after` adds later changes."""
     for _ in range(_TRIES):
         first = reader.first
         try:
@@ -80,7 +80,7 @@ def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
 
 
 def store_structures(folder: Folder, stored: StoredStructures) -> None:
-    """Stores structures; they are durable when this returns."""
+    """Stores structures durably."""
     directory = _directory(folder)
     make_folder(directory)
     replace_file(directory / f"{stored.lsn}.json", structures_text(stored), durable=True)
@@ -93,21 +93,21 @@ def structures_text(stored: StoredStructures) -> str:
 
 
 def parse_structures(text: str) -> StoredStructures:
-    """Returns the structures in the text of a file; raises ValueError, KeyError or TypeError if it has none."""
+    """Returns the structures in the text of a file. For any other text, raises ValueError, KeyError or TypeError."""
     data = json.loads(text)
     dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
     return StoredStructures(Lsn.parse(data["lsn"]), KnownStructures.from_json(data["history"]), dialect)
 
 
 def load_structures(folder: Folder, lsn: Lsn) -> StoredStructures:
-    """Loads the structures that are stored for this place; FileNotFoundError if there are none."""
+    """Loads the structures that are stored for this place; raises FileNotFoundError if there are none."""
     path = _directory(folder) / f"{lsn}.json"
     text = path.read_text(encoding="utf-8")
     try:
         return parse_structures(text)
     except (ValueError, KeyError, TypeError) as error:
         what = f"stored structures cannot be read ({error})"
-        todo = "Remove this file while the replicator runs: it stores the tables' structures anew."
+        todo = "Remove this file while the replicator runs: the replicator then stores the tables' structures anew."
         where = Where(source=folder.source_id, file=str(path))
         raise Halted("relay-corrupt", what, where=where, todo=todo) from error
 
@@ -185,7 +185,7 @@ def _followed(reader: RelayReader, stored: StoredStructures, lsn: Lsn) -> Stored
 
 
 def _seen_from(reader: RelayReader, stored: StoredStructures, lsn: Lsn) -> StoredStructures:
-    """Returns the structures at an earlier place."""
+    """Returns the structures at `lsn`, which is before the place of `stored`."""
     changes = reader.schema_changes(lsn, stored.lsn)
     return replace(stored, lsn=lsn, history=stored.history.before(changes, stored.dialect))
 

@@ -51,8 +51,8 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
 def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
     """Returns a function that counts the bytes of log after a place in the current relay.
 
-    The function counts back from a segment's end. Counting from its beginning would be wrong if the relay was continued
-    by GTID: then the segment lacks bytes of the server's file.
+    The function counts back from a segment's end. A relay that was continued by GTID has a segment that lacks bytes at
+    the beginning of the server's file, so counting from the segment's beginning would be wrong.
     """
     found = list_segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:

@@ -1,11 +1,12 @@
 """Records which part of a relay each task still needs, so that no purge removes log that a stopped task needs.
 
-Each task has a small file, its *recorded need*, in the relay's folder. It says up to which Lsn the task's target has
-the log. This Lsn is never after the target's checkpoint, so a purge need not ask the target. The recorded need of a
-stopped task stays until an operator removes it. As long as a new task's place is not known, it needs the whole relay.
+Each task has a small file, its *recorded need*, in the relay's folder. The file has the Lsn up to which the task's
+target has the log. This Lsn is never after the target's checkpoint, so a purge need not read the checkpoint. The
+recorded need of a stopped task stays until an operator removes it. As long as a new task's place is not known, the task
+needs the whole relay.
 
-A lock of all needs protects a new task from a purge. Without this lock, a purge could read the needs just before the
-new task records its first one. The new task would find all log that it needs, and then the purge would remove this log.
+One lock for all needs protects a new task from a purge. Without this lock, a purge could read the needs just before the
+new task records its first need. The new task would find all log that it needs, and then the purge would remove the log.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Need:
 
 @contextmanager
 def needs_locked(folder: Folder) -> Iterator[None]:
-    """Locks the needs, so that none is recorded during a purge, and no purge begins while one is recorded."""
+    """Locks the needs: no need is recorded during a purge, and no purge begins while a need is recorded."""
     directory = _directory(folder)
     try:
         make_folder(directory)
@@ -118,7 +119,7 @@ class TaskNeed:
         self._task, self._keep_seconds = task, keep_seconds
 
     def begin(self) -> None:
-        """Makes sure that the task has a recorded need: the last run's, or everything for a new task."""
+        """Makes sure that the task has a recorded need: that of the last run, or the whole relay for a new task."""
         with needs_locked(self._folder):
             if not any(need.task == self._task for need in read_needs(self._folder)):
                 write_need(self._folder, Need(self._task, None, self._keep_seconds, is_local=True))

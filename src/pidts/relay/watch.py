@@ -1,13 +1,11 @@
 """Waits, without polling, until a relay is written to. The kernel reports a write at once (inotify).
 
-A reader sees new events only when the index lists them. So of the folder's files, only the newest index is watched for
-writes. Other files that matter are replaced as a whole: the kernel reports their names as new.
+A reader sees new events only when the index lists them. So among the folder's files, only the newest index is watched
+for writes. Other files that readers need are replaced as a whole: the kernel reports their names as new.
 
-The kernel cannot report a write on systems other than Linux, or if this user has no watch left. It never notices what
-another machine writes to a network file system. In these cases the wait ends after a limited time, and the caller looks
-whether there is more to read.
-
-The folder may be missing or vanish, and appear again. Then the watch begins anew.
+The kernel cannot report a write on systems other than Linux, or if this user's limit of watches is reached. It never
+notices a write of another machine to a network file system. In these cases the wait ends after a limited time, and the
+caller reads again. If the folder is missing, or vanishes and appears again, the watch begins anew.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _EVENT = struct.Struct("=iIII")
 _NO_WATCH = -1
 _INDEX = b".index"
 _NOT_READ = (b".log", b".part", b"arrivals")
-"""If the name of a new file ends with one of these, the file is ignored: readers do not read it, or not yet."""
+"""New files whose names end with one of these texts are ignored: readers do not read them, or not yet."""
 _LOOKS = 4
 """If the kernel cannot report writes, a wait ends after a quarter of its time limit."""
 
@@ -44,7 +42,7 @@ class FolderWatch:
         self._folder = folder
         self._handle: int | None = None
         self._end: weakref.finalize[[int], FolderWatch] | None = None
-        """Ends the watch when this object is gone. A process can have only a few watches."""
+        """Ends the watch when this object is garbage-collected: a process can have only a few watches."""
         self._is_begun = False
         self._poll = select.poll()
         self._folder_watch = _NO_WATCH
@@ -91,7 +89,7 @@ class FolderWatch:
         self._watch_newest(self._handle)
 
     def _is_news(self, events: bytes) -> bool:
-        """Whether a reader may find more after these events. If another index is the newest now, watches that one."""
+        """Whether a reader may find more after these events. If the newest index has changed, watches the new one."""
         is_news, has_changed = False, False
         for watch, kind, name in _parsed(events):
             if watch == self._folder_watch and kind & (_ENDED | _MOVED_ITSELF):
@@ -115,7 +113,7 @@ class FolderWatch:
         self._index, self._index_watch = newest, _NO_WATCH
         if newest is None:
             return
-        # The file may not be the same as before, even if it has the same name.
+        # Even with the same name as before, the index may be another file.
         self._index_watch = int(libc.inotify_add_watch(handle, os.fsencode(newest), _MODIFIED))
         if self._index_watch < 0 and newest.exists():
             self.close()

@@ -10,37 +10,38 @@ Step (c) takes as long as (a), so it is left out for ordinary transactions. If a
 - one of the new entries is not ordinary;
 - the events have no checksums;
 - the entries are the first of a segment;
-- the entries of 1 MiB of events are not flushed;
+- the events of more than 1 MiB have entries that are not flushed;
 - the next segment is about to be created.
 
-The points at which the writer can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+Crash points: the writer can be interrupted by SIGKILL, power loss or a full disk.
 
-1. During or after an append, before (a) is done: the segment has a tail that no entry names. Nobody reads this tail.
-   The next `open` takes the ordinary transactions at the beginning of the tail, if their checksums are right, and
-   flushes them. It cuts off the rest, and the source sends these bytes again.
+1. During or after an append, before (a) is done: the segment has a tail of bytes that no entry names. No reader reads
+   this tail. The next `open` takes the ordinary transactions at the beginning of the tail, if their checksums are
+   right, and flushes them. It cuts off the rest, and the source sends these bytes again.
 2. Between (a) and (b): as in 1.
-3. During (b): some entries are complete, the last one is not (after a power loss, it may have zeros or an old page).
-   Each entry has its own checksums. So readers stop before the first bad entry, and the next `open` cuts there and
-   continues as in 1. The entries before that place name bytes that (a) has made durable.
+3. During (b): the last entry is incomplete (after a power loss, it may have zeros or an old page). Each entry has its
+   own checksums. So readers stop before the first bad entry, and the next `open` cuts there and continues as in 1. The
+   entries before that place name bytes that (a) has made durable.
 4. After (b), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
-   computes the ordinary ones again, since (a) has made their events durable. If some are not ordinary, (c) follows at
-   once, but the power loss may come first. Then the source sends the events of these entries again, with the same Lsn.
-   Only an empty entry (one with nothing to apply) may end at another place than before; readers accept this.
-5. While a segment is created (events file with its head flushed, then the index with its header, then the folder). The
-   next `open` removes an events file without an index, and an index without a whole header or without events. The
-   previous segment is complete, since it was synced first.
+   computes the ordinary entries again, since (a) has made their events durable. If an entry is not ordinary, (c)
+   follows at once, but the power loss may come first. Then the source sends the events of these entries again, with the
+   same Lsn. Only an empty entry (an entry with nothing to apply) may end at another place than before; readers accept
+   this.
+5. While a segment is created: the events file with its head is flushed, then the index with its header, then the
+   folder. The next `open` removes an events file without an index, and an index without a whole header or without
+   events. The previous segment is complete, since it was synced first.
 6. While a transaction of many gigabytes is being written: as in 1. The memory used does not depend on the transaction's
    size.
-7. The disk is full in any write or flush: both files are cut back to the last complete entry in the index, which a
-   reader may have seen and whose events are durable. `Transient` is raised, and the same writer can be used again when
-   there is space. If a segment was being created, its files are removed. `give_way` then begins a segment in the space
-   of a reserve, so that the full segment can be purged.
-8. Any other error of the disk: `Halted`. A failed flush may have dropped pages and marked them as written. So only
-   `open` can continue, since it reads everything again.
+7. The disk is full in any write or flush: both files are cut back to the last complete entry in the index, since
+   readers may have seen this entry, and its events are durable. `Transient` is raised, and the same writer can be used
+   again when there is space. If a segment was being created, its files are removed. `give_way` then begins a segment in
+   the space of a reserve, so that the full segment can be purged.
+8. Any other error of the disk: `Halted`. The kernel may have dropped pages after a failed flush, and marked them as
+   written. So only `open` can continue, since it reads the whole last segment again.
 9. While `open` repairs: it cuts the index first. Then it writes and flushes the events of the transactions that it
    takes from the tail, then their entries, and then it cuts the segment. Wherever it is interrupted, the next `open`
    starts over.
-10. An XA transaction is prepared and not decided yet, both in the last segment: the entry that prepares it names it.
+10. An XA transaction was prepared in the last segment and is not decided yet: the entry that prepares it names it.
     `open` reads all entries of the last segment, and so finds the undecided transactions.
 11. An XA transaction was prepared in an earlier segment and is not decided yet: the header of each new segment lists
     the undecided transactions. The list comes from the index of the previous segment, which is durable (see 5). A
@@ -49,8 +50,8 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
 12. A step of an XA transaction is committed in memory, and dropped before it is in the index (as in 7, or after a lost
     connection). When its events come again, the step is computed again from the undecided transactions in the index.
 
-A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Empty entries
-include the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
+A segment begins with MAGIC and a FORMAT_DESCRIPTION event. The rest is an exact part of one file of the source's log.
+Empty entries include the bytes of their events, as transactions do: the entries of a segment have no gaps between them.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class RelayWriter:
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str, *, segment_bytes: int = 128 << 20) -> RelayWriter:
-        """Takes the writer's lock, cuts off incomplete writes of the last writer, and continues at that place."""
+        """Takes the writer's lock, cuts off incomplete writes of the last writer, and continues there."""
         folder = Folder.of(relay, source_id)
         lock = locked(folder, source_id)
         writer = cls(folder, lock, segment_bytes)
@@ -168,7 +169,7 @@ class RelayWriter:
         return self._state.origin.log_base if self._state else ""
 
     def begin(self, origin: Origin, start: Lsn, gtid_set: str | None) -> None:
-        """Sets the origin of the events: once in an empty relay, and when another server takes over.
+        """Sets the origin of the events: in an empty relay, and whenever another server takes over.
 
         `start` is the Lsn before the first event; if another server takes over, the last Lsn from the old server.
         `gtid_set` has the GTIDs executed up to `start`; None: unknown. The next segment begins with the new origin.
@@ -214,10 +215,7 @@ class RelayWriter:
 
     @property
     def room(self) -> int:
-        """Returns how many further bytes fill the segment.
-
-        The segment ends with the transaction that fills it.
-        """
+        """Returns the number of bytes that the segment can still take; it ends with the transaction that fills it."""
         if self._is_full and self._state is not None:
             return self._segment_bytes - len(MAGIC) - len(self._state.format_event)
         return self._segment_bytes - self._received
@@ -268,7 +266,7 @@ class RelayWriter:
         self._pending.append(GtidsLearned(gtid_set))
 
     def sync(self) -> None:
-        """Makes every committed transaction durable and visible; also writes the bytes of an unfinished transaction."""
+        """Makes every committed transaction durable and visible, and writes the bytes of an unfinished transaction."""
         if not self._pending:
             return
         with self._guard():
@@ -294,7 +292,7 @@ class RelayWriter:
         self._segment_bytes, self._measured_at = segment_limit(self._folder.path, self._wanted_bytes), monotonic()
 
     def rollback(self) -> None:
-        """Drops all that is not in the index: half a transaction, and complete transactions that were not synced."""
+        """Drops events that are not in the index: of an unfinished transaction, and of transactions without a sync."""
         self._buffer = bytearray()
         self._pending.clear()
         self._begun = None
@@ -435,19 +433,19 @@ def locked(folder: Folder, source_id: str) -> WriterLock:
 def unwritable(folder: Folder, error: OSError, unfinished: int = 0) -> Halted | Transient:
     """Returns the error for a file of the relay that cannot be written.
 
-    `unfinished` is the size of the received part of a transaction. This part is removed from a full disk again, so the
-    disk then has free space that is too small for the transaction.
+    `unfinished` is the size of the received part of a transaction. This part is removed from a full disk, so the disk
+    then has free space, but less than the transaction needs.
     """
     where = Where(source=folder.source_id, file=error.filename or str(folder.path))
     if is_full(error):
         what, room = "no room for the relay", "room"
         if unfinished > WORTH_TRYING:
             size = f"{unfinished / 1e6:,.1f} MB"
-            what += f": the disk was full after {size} of one transaction, and a relay holds whole transactions"
+            what += f": the disk was full after {size} of one transaction, and a relay has only whole transactions"
             room = f"room for much more than {size}"
         todo = (
             f"Make {room} on that disk, or let the tasks catch up so that old segments are purged. "
-            "Receiving goes on by itself; the source must keep its logs until then."
+            "Receiving then continues by itself; the source must keep its logs until then."
         )
         return Transient("relay-full", what, where=where, todo=todo)
     todo = "Look at the disk and the folder's permissions, then start again."

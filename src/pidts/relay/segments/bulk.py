@@ -1,6 +1,6 @@
-"""Encodes many index records at once, in compiled code; `pidts.relay.segments.index` is the specification.
+"""Encodes many index records at once, in compiled code: of ordinary transactions and of steps of XA transactions.
 
-Each record is of an ordinary transaction or of a step of an XA transaction.
+`pidts.relay.segments.index` is the specification.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ _NO_STEPS = SettledGroups(None, b"", None, (), ())
 _PREPARE = int(XaStep.PREPARE)
 
 _FEW = 64
-"""The encoder writes the ranges of consecutive GTIDs into an array that it keeps. For more transactions than this at
-once, it makes a new array.
+"""Up to this many transactions at once, the encoder writes the ranges of consecutive GTIDs into an array that it keeps.
 """
 
 # The indexes of the numbers that the encoder gets in addition to the numbers of the `OrdinaryEvents`.
@@ -58,18 +57,18 @@ class EntryEncoder:
         self._texts: Any = None
         self._lists: Any = None
         self._texts_at = 0, 0
-        """The addresses of the two arrays of the last `OrdinaryEvents`; the next ones mostly use the same arrays."""
+        """The addresses of the two arrays of the last `OrdinaryEvents`; the next object mostly has the same arrays."""
         self._gtid_ranges = np.empty((_FEW, 4), np.int64)
         self._gtid_ranges_at = self._gtid_ranges.ctypes.data
 
     def encode(
         self, run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedEventGroups[PreparedExtent]
     ) -> Entries:
-        """Returns the records of the transactions in `run`, of which there is at least one.
+        """Returns the records of the transactions in `run`, which has at least one transaction.
 
-        `begin` and `base` are places in the segment: where the first transaction's events begin, and where the block
-        begins in which the transactions were found. `undecided` has the XA transactions that are undecided before
-        `run`. The method updates it to those that are undecided after `run`.
+        `begin` is the place in the segment where the first transaction's events begin. `base` is the place where the
+        block of `run` begins. `undecided` has the XA transactions that are undecided before `run`. The method changes
+        `undecided` to the transactions that are undecided after `run`.
         """
         self._learn(run.names)
         if run.texts is not self._texts or run.lists is not self._lists:
@@ -186,10 +185,10 @@ def _put_step(at: int, line: int, change_no: int, log_index: int, gtids: int, li
 
 @inline
 def _put_group(at: int, group: int, first: Any, change_no: int, log_index: int, segment: int) -> int:
-    """Writes the place of the group of events that the line `group` describes; returns the address after it.
+    """Writes the place of the event group that the line `group` describes; returns the address after it.
 
-    `first` has the first line of the block and two places in the segment: where this line's events begin, and where the
-    block begins.
+    `first` has the first line of the block, and two places in the segment: where the events of the first line begin,
+    and where the block begins.
     """
     line, begin, base = first
     if group != line:

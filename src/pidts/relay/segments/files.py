@@ -1,4 +1,4 @@
-"""Opens and writes the two files of a segment, its log and its index, for both writers of relays."""
+"""Opens and writes the two files of a segment, its events and its index, for a replicator and for a follower."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Encodes and decodes the records of a relay's index: a header for each segment, then one record per transaction.
 
-A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two, then the payload. The second
-checksum distinguishes a damaged length from a record that is still being written. Without it, a length with one flipped
-bit would look like an incomplete record, and a reader would wait for its end for ever. All numbers are little-endian; a
-text is its length and UTF-8.
+A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two numbers, then the payload. The
+second checksum distinguishes a damaged length from a record that the writer is still writing. Without this checksum, a
+length with one flipped bit would look like an incomplete record, and a reader would wait for the record's end for ever.
+All numbers are little-endian; a text is its length, followed by its bytes in UTF-8.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.model import Extent, LogEntry, Lsn, Position, PreparedExtent, TableNa
 
 FRAME_SIZE = 12
 LsnKey = tuple[int, int, int]
-"""The sort key of entries: an Lsn without its row number, which entries do not have."""
+"""The sort key of entries: an Lsn without the row number, since the Lsns of entries have none."""
 
 _FRAME = struct.Struct("<III")
 _LENGTHS = struct.Struct("<II")
@@ -57,7 +57,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first record of every index: everything that is needed to continue from its segment without earlier ones."""
+    """The first record of every index. With it, readers and writers need no earlier segments."""
 
     source_id: str
     segment: int
@@ -79,7 +79,7 @@ class GtidsLearned:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Neighbouring entries in encoded form, and the places in the log and the segment after the last one."""
+    """Neighbouring entries in encoded form, and the places in the log and the segment after the last entry."""
 
     frames: memoryview
     lsn: Lsn
@@ -90,7 +90,7 @@ class Entries:
     has_steps: bool
     """Whether some entries are steps of XA transactions."""
     decided: tuple[str, ...]
-    """The names of the XA transactions that were undecided before these entries, and are not any more."""
+    """The names of the XA transactions that were undecided before these entries, and that these entries decide."""
     undecided: tuple[PreparedXa[PreparedExtent], ...]
     """The XA transactions that these entries prepare, and that are undecided after them."""
 
@@ -107,7 +107,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def is_damaged(rest: bytes) -> bool:
-    """Whether the last record of a file is damaged, and not only unfinished.
+    """Whether the last record of a file is damaged, and not only unfinished; `rest` begins with this record.
 
     A record is unfinished if its writer is still writing it, was killed, or lost power. Such a record is incomplete, or
     its checksum is wrong and only zeros follow it (pages that were never written).
@@ -122,7 +122,7 @@ def is_damaged(rest: bytes) -> bool:
 
 
 def payloads(buffer: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yields each record from `at` on, with the byte at which the next one begins, up to the first incomplete one."""
+    """Yields the place after each record, and its payload, from the record at `at` to the first incomplete record."""
     end = len(buffer)
     while at + FRAME_SIZE <= end:
         size, summed, check = _FRAME.unpack_from(buffer, at)
@@ -197,7 +197,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. If `previous` equals its `prev_lsn`, as usual, the entry refers to this object."""
+    """Decodes an entry. If its `prev_lsn` equals `previous`, as it usually does, no further `Lsn` is made for it."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])
@@ -230,7 +230,7 @@ def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
 
 
 def decode(payload: bytes) -> Header | GtidsLearned:
-    """Decodes a record that is not an entry. Raises ValueError for a type that does not exist in this version."""
+    """Decodes a record that is not an entry. Raises ValueError for a record of an unknown type."""
     kind = payload[0] if payload else 0
     if kind == _GTIDS:
         return GtidsLearned(_take(payload, 1, _LONG)[0])
@@ -255,7 +255,7 @@ def decode(payload: bytes) -> Header | GtidsLearned:
 
 
 def position_of(lsn: Lsn, origin: Origin) -> Position | None:
-    """Returns the place of an Lsn in the log of this origin; None if the Lsn is in an earlier server's log."""
+    """Returns the position of an Lsn in the log of this origin; None if the Lsn is in another server's log."""
     return lsn.position(origin.log_base) if lsn.change_no == origin.change_no else None
 
 

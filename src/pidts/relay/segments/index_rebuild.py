@@ -3,7 +3,7 @@
 The writer flushes the events of ordinary transactions before it makes their entries visible, but it does not flush
 these entries at once (`pidts.relay.writer`). A power loss may remove such entries, although readers have seen them.
 Their events are still there. An ordinary transaction has rows and no statement, so its entry can be computed from its
-events and the entry before it. The computed entry equals the lost entry, byte for byte.
+events and the previous entry. The computed entry equals the lost entry, byte for byte.
 
 The bytes after the last flushed event may be anything, so only events with checksums are used. For this reason, the
 writer flushes at once the entries of a log without checksums, and every entry that is not ordinary.
@@ -32,7 +32,7 @@ def has_checksums(format_event: bytes) -> bool:
 
 
 def restore(folder: Folder, last: LogEntry, origin: Origin, format_event: bytes) -> tuple[list[LogEntry], int]:
-    """Adds, durably, the ordinary transactions after the last entry; returns them and the index's size."""
+    """Adds the entries of ordinary transactions after `last` to the index, durably; returns them and its size."""
     segment, begin = last.extent.segment, last.extent.end
     log = os.open(folder.log(segment), os.O_RDWR | os.O_CLOEXEC)
     index = open_file(folder.index(segment))
@@ -40,8 +40,8 @@ def restore(folder: Folder, last: LogEntry, origin: Origin, format_event: bytes)
         tail = os.pread(log, UNFLUSHED_BYTES, begin)
         entries = list(_entries(tail, last, origin, format_event))
         if entries:
-            # After a failed flush, the kernel may treat bytes in memory as written. So they are written again before
-            # they are flushed.
+            # After a failed flush, the kernel may take bytes in memory for written. So the events are written again
+            # before they are flushed.
             os.lseek(log, begin, os.SEEK_SET)
             write_all(log, tail[: entries[-1].extent.end - begin])
             os.fdatasync(log)

@@ -5,16 +5,15 @@ records of many small transactions in a row are joined to one entry.
 
 A record is joined to the previous record only under these conditions:
 
-- It names that record as its predecessor, and begins where that record ends, in the log and in the segment.
-- It has rows of the same tables and nothing else that matters to a plan (no statement).
-- Its GTID is the next one.
+- It names the previous record as its predecessor, and begins where that record ends, in the log and in the segment.
+- It has rows of the same tables, and no statement.
+- The number in its GTID is the next number.
 - Its checksums are right.
 
 Any other record begins a new entry. So the reader, which checks that entries follow each other, still finds every gap.
 
-An ordinary transaction and a step of an XA transaction are never in one entry, since their rows are in different
-places. A COMMIT's rows are in the group of events that prepared the transaction, wherever this group is. The COMMIT's
-record names the group.
+An ordinary transaction and a step of an XA transaction are never in one entry. The rows of an XA COMMIT are not at its
+own place in the log, but in the event group that prepared the transaction. The COMMIT's record names this group.
 
 An entry of XA steps begins with a COMMIT. Otherwise its first transaction could be much older than its first change.
 Two kinds of records may follow: COMMITs of groups in the same segment and log file, and steps that have nothing to
@@ -56,9 +55,9 @@ cut into parts.
 """
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 _XA_AT, _XA_AT_OFFSET = 1, 9
-"""The places of a step's event, and of its byte in the log file, counted from the beginning of the step in a record."""
+"""Offsets in the step of a record: of the Lsn of the step's event, and of the byte in this Lsn."""
 _GROUP_SEGMENT, _GROUP_OFFSET, _GROUP_SIZE, _GROUP_FILE, _GROUP_BEGIN = 0, 4, 12, 20, 28
-"""The places of a prepared group's numbers, counted from the first of these numbers in a record."""
+"""The offsets of a prepared group's numbers, from the first of these numbers on."""
 _COMMITTED = HAS_XA | HAS_PREPARED
 _COMMIT = int(XaStep.COMMIT)
 _OTHER, _PLAIN, _XA_COMMIT, _XA_STEP = range(4)
@@ -129,8 +128,8 @@ def joined_payloads(
 ) -> Iterator[tuple[int, bytes | JoinedTransactions]]:
     """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
-    Transactions before and after one of the places `stops` are not joined. `most` limits what is joined to one entry;
-    None: no limit.
+    Transactions before and after one of the places `stops` are not joined. `most` limits the transactions and the row
+    events of one entry; None: no limit.
     """
     at = 0
     while True:
@@ -176,7 +175,7 @@ def _joined(data: bytes, at: int, stops: Stops, most: Most) -> JoinedTransaction
 
 @inline
 def _payload(at: int, end: int) -> Any:
-    """Returns the payload size of an intact record of a transaction; otherwise 0."""
+    """Returns the size of the payload if an intact record of a transaction is at `at`; 0 if not."""
     if end - at < FRAME_SIZE or crc32_at(at, 8, 0) != load32(at + 8):
         return 0
     size, payload = load32(at), at + FRAME_SIZE
@@ -187,7 +186,7 @@ def _payload(at: int, end: int) -> Any:
 
 @inline
 def _step_at(payload: int) -> Any:
-    """Returns where the XA step of a record without a statement begins; the record's end if it has no step."""
+    """Returns the address of the XA step in a record without a statement; the record's end if it has no step."""
     tables = payload + ENTRY_FIXED_SIZE + 2 + load16(payload + ENTRY_FIXED_SIZE)
     return tables + 4 + load32(tables)
 
@@ -212,7 +211,7 @@ def _kind(payload: int, size: int) -> int:
 
 @inline
 def _is_like(payload: int, size: int, first: int, first_size: int) -> Any:
-    """Whether two COMMITs and their groups are in the same files."""
+    """Whether two COMMITs are in the same log file, and their groups in the same log file and segment."""
     one, other = _step_at(payload) + _XA_AT, _step_at(first) + _XA_AT
     group, first_group = payload + size - PREPARED_SIZE, first + first_size - PREPARED_SIZE
     return (

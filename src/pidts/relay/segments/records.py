@@ -1,7 +1,7 @@
 """Reads the index files of a relay, their headers and records, one after the other, even while the files grow.
 
-Records are not kept in memory, but the planner searches for several Lsns in each batch. So the place of one entry is
-noted every few kilobytes. Near the end the places of all entries are noted, since a small batch begins where the
+Records are not kept in memory, but the planner searches for several Lsns in each batch. So the reader notes the place
+of one entry every few kilobytes. Near the end, it notes the places of all entries, since a small batch begins where the
 previous batch ended.
 """
 
@@ -29,13 +29,15 @@ _NOTE_EVERY = 16 << 10
 _RECENT = 1024
 """The places of at least this many of the last entries are noted, without a gap."""
 _WORTH_JOINING = 256
-"""Fewer bytes than this hardly contain two records. So their records are read one by one, and not joined."""
+"""In fewer bytes than this, there are hardly two records, so these records are read without joining them."""
 _WORTH_LOADING = 16 << 10
 """Replaces `_WORTH_JOINING` if the compiler would have to be loaded first."""
 _COMPILER = "pidts.binlog.jit"
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
-"""Later changes of a folder may get the same time for so long: the file system's clock ticks every 10 ms."""
+"""For this time after a change of a folder, further changes may get the same time: the file system's clock ticks every
+10 ms.
+"""
 
 
 class IndexFiles:
@@ -49,7 +51,7 @@ class IndexFiles:
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
         """For each segment, the Lsns of all of its last entries, each with the place of the next entry."""
         self._listing: tuple[int, list[int]] | None = None
-        """The time of the folder's last change, and the segments that it has had since that change."""
+        """The time of the folder's last change, and the folder's segments since that change."""
 
     def forget(self) -> None:
         """Clears the caches, since the files may have changed."""
@@ -64,9 +66,9 @@ class IndexFiles:
         When a file appears or disappears, the folder's time changes. But two changes within one tick of the clock have
         the same time:
 
-            changed (t), listed, changed again (t)        the second change would never be seen
+            changed (t), listed, changed again (t)        readers would never see the second change
 
-        So the list is kept only if it was made some time after the folder's last change.
+        So a list is kept only if it was made some time after the folder's last change.
         """
         changed = self.folder.changed
         if self._listing is not None and self._listing[0] == changed:
@@ -85,10 +87,9 @@ class IndexFiles:
     def walk_joined(
         self, segment: int, begin: int, stops: Stops | None, most: Most | None = None
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | JoinedTransactions]]:
-        """Yields the same as `walk`, but neighbouring ordinary transactions are joined.
+        """Yields the same as `walk`, but neighbouring ordinary transactions are joined; see `joined_payloads`.
 
-        Transactions before and after one of the places `stops` are not joined; None: nothing is joined. `most` limits
-        what is joined to one entry.
+        With None as `stops`, no transactions are joined.
         """
         place = begin
         while True:
@@ -157,7 +158,7 @@ class IndexFiles:
         return self.header(segment + 1) if segment + 1 in self.numbers() else None
 
     def listed(self) -> list[Header]:
-        """Returns the headers up to the first damaged one. A later read reports the damage."""
+        """Returns the headers up to the first damaged header. A later read raises the error for the damage."""
         found: list[Header] = []
         for number in self.numbers():
             try:
@@ -207,7 +208,7 @@ class IndexFiles:
             places.append(place)
         if segment not in self._recent:
             for keys, places in self._recent.values():
-                del keys[:-1], places[:-1]  # the last place shows which entries are repeats
+                del keys[:-1], places[:-1]  # the last entry stays: by its place and Lsn, repeated entries are found
             self._recent[segment] = [], []
         keys, places = self._recent[segment]
         if not keys or (place > places[-1] and key > keys[-1]):
@@ -233,7 +234,7 @@ class IndexFiles:
     def _check_unfinished(self, segment: int) -> None:
         """Raises if a segment's header is damaged, or if it is incomplete and other segments follow.
 
-        The last segment's header may be incomplete, since a writer may just be creating it.
+        The header of the last segment may be incomplete, since its writer may just be creating it.
         """
         numbers = self.numbers()
         try:

@@ -1,7 +1,7 @@
-"""Finds, for many steps of XA transactions at once, the groups of events that the COMMITs among them commit.
+"""Finds, for many steps of XA transactions at once, the event groups that the COMMITs among them commit.
 
-`PreparedEventGroups.settle` is the specification: it takes one step after the other. Here compiled code finds, for each
-step, the previous one with the same name. Python takes two kinds of steps one by one: the first steps of transactions
+`PreparedEventGroups.settle` is the specification, which handles one step at a time. Here, compiled code finds the
+previous step of each step's transaction. Python handles two kinds of steps one by one: the first steps of transactions
 that were undecided before, and the PREPAREs of transactions that stay undecided.
 """
 
@@ -47,11 +47,7 @@ class SettledGroups:
 def settled_steps(
     run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedEventGroups[PreparedExtent]
 ) -> SettledGroups:
-    """Reads the steps of XA transactions in `run`, and updates `undecided`.
-
-    `begin` and `base` are places in the segment: where the first transaction's events begin, and where the block begins
-    in which the transactions were found.
-    """
+    """Reads the steps of XA transactions in `run`, and updates `undecided`. Parameters: see `EntryEncoder.encode`."""
     lines, count = run.lines, len(run.lines)
     steps, before, is_last = lines[:, o.L_STEP], np.empty(count, np.int64), np.empty(count, np.uint8)
     slots = np.zeros(1 << (2 * count).bit_length(), np.uint32)
@@ -104,7 +100,7 @@ def _name_at(line: int, texts: int) -> Any:
 
 @jit
 def _find(lines: Any, texts: int, slots: Any, before: Any, is_last: Any) -> None:
-    """Finds, for each step, the previous step of the same name (-1: none), and whether it is the last of this name."""
+    """Finds each step's previous step of the same name (-1: there is none), and whether no later step has this name."""
     line, count = lines
     table, mask = slots
     first = line
