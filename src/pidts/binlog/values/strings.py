@@ -99,8 +99,9 @@ def _unreadable(table: TableName, column: Column) -> Build:
                 f"column {column.name} inherits its charset from its database, whose charset is not in the log",
                 where=Where(table=str(table)),
                 todo=(
-                    "Give the structure from elsewhere (a catalog, or CREATE DATABASE with its charset), or leave "
-                    "the table out; with binlog_row_metadata=FULL on the source, later events have the charset"
+                    "Leave the table out. If you read the log without a task, you can give the structure with "
+                    "schema-from (a server, or CREATE DATABASE with its charset). With binlog_row_metadata=FULL on the "
+                    "source, later events have the charset"
                 ),
             )
         return pa.array([None if value is None else "" for value in values], pa.string())
