@@ -1,7 +1,7 @@
-"""Reads MySQL and MariaDB servers as sources: their log, rows and structures. Also checks whether they are suitable.
+"""Reads the log, the rows and the structures of MySQL and MariaDB servers, and checks whether a task can use a server.
 
-`connection` logs in, `position` finds places in the log, `dump` streams it, `structures` and `rows` read tables,
-`prechecks` says what has to change before a task runs.
+`connection` logs in, `position` finds positions in the log, `dump` streams the log, `structures` and `rows` read
+tables, and `prechecks` reports what has to change before a task runs.
 """
 
 from pidts.model import StructureChanged

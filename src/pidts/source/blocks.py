@@ -1,8 +1,8 @@
 """Reads a dump's packets as blocks of events in compiled code, without a Python object for each event.
 
-One buffer gets the socket's bytes, packet after packet. The events in these packets are copied to a second buffer,
-which the caller gets. There they follow each other without gaps, as in a log file. An event may be as large as a
-gigabyte. If it does not fit into the first buffer, it passes through this buffer in pieces.
+A first buffer gets the socket's bytes, packet after packet. The events in these packets are copied to a second buffer,
+without gaps between them, as in a log file. The caller gets this second buffer. An event may be as large as a gigabyte.
+If an event does not fit into the first buffer, the caller gets the event in pieces of this buffer.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ class BlockReader(PacketReader):
         self._block_at = self._block.ctypes.data
         self._found = np.zeros(4, np.int64)
         self._left: int | None = None
-        """The bytes of a long event's current packet that have not arrived yet."""
+        """The number of bytes of a long event's current packet that the caller has not got yet; None: no long event."""
         self._goes_on = False
-        """Whether the current packet of a long event is followed by another one."""
+        """Whether the long event continues in another packet after the current packet."""
         self._due = 0
-        """How many bytes of a long event are in later packets, by the size in its header."""
+        """The number of bytes of a long event in later packets, computed from the size in the event's header."""
 
     def read_block(self, timeout: float) -> Block | None:
         """Returns the events that have arrived; None if none arrives within `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        # Data that has already arrived is returned before anything is read, since reading may find that the connection
-        # has ended.
+        # Events that are already in the buffer are returned before the socket is read: the socket may have been closed.
         while (block := self._take()) is None:
             if not self._arrives(deadline):
                 return None
         return block
 
     def check_frame(self) -> None:
-        """Checks the frame of a packet, unless it continues a long event: then it has no event header."""
+        """Checks the frame of a packet, unless the packet continues a long event: then it has no event header."""
         if self._left is None:
             self._check_frame()
 
@@ -107,7 +106,7 @@ class BlockReader(PacketReader):
     def _begin_packet(self, size: int, *, goes_on: bool) -> None:
         """Begins the next packet of a long event; `goes_on`: a further packet follows.
 
-        Raises if the packets do not have the size in the event's header. Otherwise the event might never end.
+        Raises if the total size of the packets differs from the size in the event's header: the event might never end.
         """
         self._due -= size
         if self._due < 0 or (not goes_on and self._due):

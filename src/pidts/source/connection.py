@@ -39,10 +39,10 @@ _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP
 
 
 def split_url(url: str, code: str) -> tuple[SplitResult, int | None]:
-    """Splits a server's URL; also returns its port, or None if the URL names none.
+    """Splits a server's URL; also returns its port, or None if the URL has no port.
 
     If the host or the port is malformed, raises an error with this code. The error does not show the malformed text,
-    because it may be a part of a password.
+    because this text may be a part of a password.
     """
     todo = "Write user:password@host:port, and in a password, each of / ? # @ : % as %2F %3F %23 %40 %3A %25"
     try:
@@ -65,11 +65,11 @@ class SourceConfig:
     password: str = field(default="", repr=False)
     source_id: str = ""
     server_id: int | None = None
-    """The server id of the replicator as a replica; None to choose one."""
+    """The server id of the replicator as a replica; None: the replicator chooses an id."""
     connect_timeout: float = 10.0
     tls: Tls = field(default_factory=Tls)
     password_file: str = ""
-    """The file from which the password comes; each login reads it again. Empty if there is no such file."""
+    """The path of the file with the password, which each login reads again; empty if there is no such file."""
 
     @classmethod
     def from_url(cls, url: str, source_id: str = "") -> SourceConfig:
@@ -134,7 +134,7 @@ class ServerInfo:
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> ServerInfo:
-        """Makes the object from the values of `IDENTIFYING`, of which a server may lack some."""
+        """Makes the object from the values of the variables in `IDENTIFYING`; a server may lack some of them."""
         is_mariadb = "mariadb" in variables["version"].lower()
         return cls(
             version=variables["version"],
@@ -156,9 +156,9 @@ class ServerInfo:
         If two texts differ, the servers differ, even if their addresses are equal. There is one exception: the second
         part of MariaDB's text may differ for the same server.
 
-        MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice. MariaDB
-        also computes a unique id from network card and port at each start. So the same server in a new container has
-        another unique id, and only its log shows whether it is another server.
+        MySQL has a UUID in its data folder. MariaDB has a server id, which operators choose and may choose twice.
+        MariaDB also computes a unique id from network card and port at each start. So the same server in a new
+        container has another unique id: only the server's log shows that it is the same server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.product} {self.server_uuid}"
@@ -176,7 +176,8 @@ class ServerInfo:
 def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
     """Returns a session that reads exact values: UTC, utf8mb4, no padding, autocommit.
 
-    `answer_within` is for short queries: without an answer after so many seconds, the connection is closed.
+    `answer_within` is for short queries: if an answer takes longer than this number of seconds, the connection is
+    closed.
     """
     connection = with_password(partial(_log_in, config), config)
     try:
@@ -198,14 +199,13 @@ def _log_in(config: SourceConfig, password: str) -> Session:
             host=config.host,
             port=config.port,
             user=config.user,
-            # The driver would encode a text in latin1, but the server expects the bytes that its own clients send
-            # (UTF-8).
+            # The driver would encode a text in latin1, but the servers' own clients send the password in UTF-8.
             password=password.encode(),
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
-            # If the peer is not a MySQL server, it may never answer. Once the session is set up, this limit ends:
-            # statements may take long.
+            # If the peer is not a MySQL server, it may never answer. `connect` removes this limit after the session's
+            # first statements, since later statements may take long.
             read_timeout=config.connect_timeout,
             auth_plugin_map=PLUGINS,
             **config.tls.mysql(),
@@ -213,7 +213,7 @@ def _log_in(config: SourceConfig, password: str) -> Session:
 
 
 def _watch(connection: Session) -> None:
-    """Turns keep-alive probes on. They end a session whose peer is gone, even while a long statement runs."""
+    """Turns on keep-alive probes, which end a session whose server is gone, even while a long statement runs."""
     peer: socket.socket = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no option
     for option, value in _PROBES:
         if hasattr(socket, option):
@@ -242,7 +242,7 @@ def named(connection: Session, sql: str, args: Sequence[Any] | None = None) -> l
 
 
 def hang_up(connection: Session) -> None:
-    """Closes a connection in the middle of an answer; closing it again does no harm."""
+    """Closes a connection, even in the middle of an answer. The connection may be closed already."""
     with suppress(pymysql.err.Error, OSError):
         connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - the driver's way without a goodbye
 

@@ -9,13 +9,13 @@ from pidts.source.connection import Session, query, server_info
 from pidts.source.structures import table_facts
 
 _STATISTICS_EXPIRE = (8, 0, 0)
-"""The first MySQL version whose statistics may be a day old. A session can set a variable that forbids this."""
+"""The first MySQL version that shows statistics that may be a day old, unless the session sets a variable."""
 
 
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
-    """Returns the number that the next row of each table with a counter gets.
+    """Returns, for each table with a counter, the number that the next row gets.
 
-    The next number may be far above all numbers in the table, since the last rows may be deleted.
+    This number may be far above all numbers in the table, since the last rows may have been deleted.
     """
     server = server_info(connection)
     if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:

@@ -1,8 +1,8 @@
 """Reads all tables from a server's information_schema, with the places in its log before and after the reading.
 
-MySQL 8 and later log a schema change before their information_schema shows it. With GTIDs, `settled` waits until it is
-shown. Without GTIDs, no query shows whether the change is visible yet, so the reader only waits a moment. On other
-servers, a schema change holds a lock until it is logged, and a reader of information_schema waits for this lock.
+MySQL 8 and later log a schema change before information_schema shows the change. With GTIDs, `settled` waits until the
+change is visible. Without GTIDs, no query shows whether the change is visible, so the reader only waits a second. On
+other servers, a schema change holds a lock until it is logged, and a reader of information_schema waits for this lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SETTLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CurrentTables:
-    """All structures, as one reading shows them: with or without a schema change between `began` and `ended`."""
+    """All structures, as read between the positions `began` and `ended`: with or without schema changes in between."""
 
     history: KnownStructures
     dialect: Dialect
@@ -35,7 +35,7 @@ class CurrentTables:
 def look_at_tables(
     session: Session, wanted: Callable[[TableName], bool], pause: Callable[[float], object] = time.sleep
 ) -> CurrentTables:
-    """Reads every wanted table that the account sees. Unreadable tables are left out."""
+    """Reads every wanted table that the account sees; tables that cannot be read become `unknown` in the history."""
     info = server_info(session)
     began = log_end(session) if info.is_mariadb else settled(session, info)
     if not info.is_mariadb and not info.gtid_mode and info.number >= (8, 0, 0):

@@ -1,7 +1,6 @@
 """Reads the source's log as a stream of raw events. `BinlogStream` logs in as a client, and then acts as a replica.
 
-Events come in bursts. `read_burst` returns all events that have arrived, so its caller can make many small transactions
-durable together.
+`read_burst` returns all events that have arrived, so that its caller can make many small transactions durable together.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _FILE_HEADS = frozenset({4, 15, 35, 161, 163, 164})
 
 
 class BinlogStream:
-    """A dump of one server's log that begins at a position or after a GTID set: raw events without packet headers."""
+    """A dump of one server's log, from a position on or after a GTID set: raw events without packet headers."""
 
     def __init__(
         self,
@@ -86,8 +85,7 @@ class BinlogStream:
         self._packets = PacketReader(self._connection._sock, config.where)  # type: ignore[attr-defined]  # noqa: SLF001
         self._blocks: BlockReader | None = None
         self._searching = True
-        """Whether the server may still be searching files for the beginning. It sends no heartbeats during this
-        time.
+        """Whether the server may still be searching its log for the first requested event: it then sends no heartbeats.
         """
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
@@ -109,7 +107,7 @@ class BinlogStream:
         return events
 
     def read_block(self, timeout: float = 1.0) -> Block | None:
-        """Returns the events of `read_burst` without objects, or None. Do not call both methods on one stream."""
+        """Returns the events of `read_burst` as one block, or None. Do not call both methods on one stream."""
         if self.ended:
             return None
         if self._blocks is None:
@@ -135,7 +133,7 @@ class BinlogStream:
         return 0.0 if reader.here else reader.received_at
 
     def close(self) -> None:
-        """Closes the connection. The server notices this when it sends the next time."""
+        """Closes the connection. The server notices this when it next sends bytes."""
         hang_up(self._connection)
 
     def __enter__(self) -> Self:
@@ -223,10 +221,10 @@ class BinlogStream:
 
 
 def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
-    """Returns the set in the form that replicas send: the number of members, then each member's uuid and intervals.
+    """Returns the set as replicas send it: the number of members, then each member's uuid and intervals.
 
-    The set has a plain form, and a form with tags. The first and the last byte of the number of members show which form
-    it is. The end of an interval is the first number after it.
+    There is a format without tags and a format with tags. The first and the last byte of the number of members show the
+    format. The end of an interval is the first number after the interval.
     """
     tagged = any(tag for (_, tag), _ in gtids.members)
     count = len(gtids.members)
@@ -243,7 +241,7 @@ def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
 
 
 def longest_silence(heartbeat: float) -> float:
-    """Returns the seconds without a byte after which a connection counts as lost, for this interval of heartbeats."""
+    """Returns the seconds without a byte after which a connection counts as lost, if heartbeats have this interval."""
     return max(heartbeat * _SILENT_BEATS, _SHORTEST_SILENCE)
 
 

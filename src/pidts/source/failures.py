@@ -13,13 +13,13 @@ from pidts.model.errors import LoginRefused, Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
 LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
-"""Numbers of errors: the server was shut down, killed or disconnected. 2027: its answer is against the protocol."""
+"""Numbers of errors: the server was shut down, or ended the connection. 2027: its answer is against the protocol."""
 
 BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969, 3032, 3168})
-"""Numbers of errors: the server refuses for the moment, for example for too many connections or a lock. 3032, 3168: the
-server is in offline mode, or is starting.
+"""Numbers of errors: the server refuses a request at present, for example because of too many connections or a lock.
+3032, 3168: the server is in offline mode, or is starting.
 
-1412: the table was altered after the snapshot from which it was to be read; the next snapshot shows its new structure.
+1412: the table was altered after the session's snapshot; the next snapshot shows the new structure.
 """
 SOURCE_BUSY = "source-busy"
 """The code of an error from a server that is running, but accepts no more work at present."""
@@ -58,8 +58,8 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if login and number in LOGIN_REFUSED:
         todo = "Check the user and the password of this source"
         if number in OTHER_ACCOUNT and (host := seen_host(text)):
-            todo += f". The source sees this machine as {host}: the account must be for it, for its address, or for %"
-        todo += "; docs/start/quick-start.md has the account that it needs"
+            todo += f". The source sees this machine as {host}: create the account for this host, its address, or %"
+        todo += "; docs/start/quick-start.md shows the account that PiDTS needs"
         if number in PLAIN_REFUSED:
             todo = "This server refuses connections without TLS: set ssl-mode to required, verify_ca or verify_identity"
         elif number in UNKNOWN_PLUGIN:
@@ -90,7 +90,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
 
 @contextmanager
 def explained(where: Where, *, login: bool = False) -> Iterator[None]:
-    """Turns errors that the driver raises in the block into PidtsErrors."""
+    """Turns errors of the driver in the `with` block into PidtsErrors."""
     try:
         yield
     except (pymysql.err.Error, OSError) as error:

@@ -25,20 +25,20 @@ rows of another.
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One requirement: whether it is fulfilled, and otherwise how to fulfil it."""
+    """The result of a check: whether a requirement is fulfilled, and if not, how to fulfil it."""
 
     item: str
     ok: bool
     message: str
     fix: str = ""
     passes: bool = False
-    """Whether the requirement may become fulfilled without action. A run of a task that has begun waits for this."""
+    """Whether the failure may end without action. If the task has begun, a run waits until the failure ends."""
     is_down: bool = False
     """Whether the cause is a server that does not answer, or is read-only; this may end without action."""
     is_note: bool = False
     """Whether the finding is only information, and nothing has to be done."""
     is_consequence: bool = False
-    """Whether another failed check is the cause, and has to be corrected instead."""
+    """Whether another failed check is the cause: then only that check's finding needs a correction."""
     is_ignored: bool = False
     """Whether the requirement is not met, but counts as met because the task file ignores the check."""
     code: str = UNFIT
@@ -56,7 +56,7 @@ class Finding:
 
     @property
     def ignored_by(self) -> str:
-        """Returns the line for the task file that makes PiDTS ignore this failure; empty if that might do harm."""
+        """Returns the line for the task file that makes PiDTS ignore this failure; empty if the line might do harm."""
         is_harmless = self.item in _HARMLESS and not self.is_consequence
         return f"{_IGNORE}: [{self.item}]" if is_harmless and not self.ok else ""
 
@@ -90,7 +90,7 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
 
 @contextmanager
 def lost_is_down() -> Iterator[None]:
-    """Turns a connection lost during checks into the error for a server that is down, for which a run waits."""
+    """Turns a connection that is lost during checks into the error for a server that is down: a run waits for it."""
     try:
         yield
     except Transient as error:

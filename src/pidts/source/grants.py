@@ -11,7 +11,7 @@ from pidts.source.connection import ServerInfo, Session, query
 _GLOBAL = re.compile(r"GRANT (?P<privileges>.+?) ON \*\.\* TO ", re.IGNORECASE | re.DOTALL)
 _EVERYTHING = "ALL PRIVILEGES"
 _SAME = {
-    # MariaDB 10.5 renamed this privilege; it accepts the old name and shows the new one.
+    # MariaDB 10.5 renamed this privilege: it accepts the old name and shows the new name.
     "REPLICATION CLIENT": frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"})
 }
 

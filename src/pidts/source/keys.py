@@ -45,8 +45,8 @@ def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
 def key_table(table: Table) -> Table:
     """Returns the table with only the columns of its identity, for reading the keys at which ranges end.
 
-    ENUM and SET are read as numbers, since servers compare them as numbers. Their text would be ambiguous: an ENUM's
-    invalid value, number 0, has the same text as an empty label.
+    ENUM and SET values are read as numbers, since servers compare them as numbers. Their text would be ambiguous: the
+    invalid value of an ENUM, number 0, has the same text as an empty label.
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)
@@ -62,7 +62,7 @@ def key_expression(column: Column) -> str:
 
 
 def after(table: Table, key: Sequence[Any]) -> str:
-    """Returns the condition for rows above a key: `a >= x AND (a > x OR (a = x AND b > y))`. It uses an index."""
+    """Returns the condition for rows above a key, `a >= x AND (a > x OR (a = x AND b > y))`, which can use an index."""
     return _bounded(table, key, ">", "")
 
 
@@ -101,8 +101,8 @@ def _bounded(table: Table, key: Sequence[Any], sign: str, last: str) -> str:
 def _compared(column: Column) -> str:
     """Returns the expression by which keys are compared: for a SET, a cast to an unsigned number.
 
-    Servers sort a SET as an unsigned number, but compare it as a signed one without the cast. The two orders differ for
-    a SET with 64 labels.
+    Servers sort a SET as an unsigned number, but without the cast, they compare it as a signed number. The two orders
+    differ for a SET with 64 labels.
     """
     return key_expression(column) if column.type.kind is Kind.SET else quoted(column.name)
 
@@ -141,8 +141,8 @@ def literal(value: Any, column: Column, table: Table) -> str:
     if kind.kind in LABELED and not isinstance(value, str):
         return str(int(value))
     if kind.kind is Kind.ENUM:
-        # Rows are sorted by the labels' numbers, so keys are compared as numbers. An empty text that is not a label is
-        # the invalid value, whose number is 0.
+        # Servers sort rows by the labels' numbers, so keys are compared as numbers. If an empty text is not a label, it
+        # is the invalid value, whose number is 0.
         return str(kind.labels.index(value) + 1 if value in kind.labels else 0)
     if kind.kind is Kind.SET:
         chosen = set(value.split(","))

@@ -20,8 +20,8 @@ from pidts.source.dump import BinlogStream
 _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
-"""The largest number of bytes of a file that are read for its GTIDs. The GTIDs at a later place in the file stay
-unknown until the server begins its next file.
+"""At most this many bytes of a log file are read for the GTIDs at a place. At a later place, they stay unknown until
+the server begins its next file.
 """
 _WITH_GTID = GTID_EVENTS - {EventType.ANONYMOUS_GTID}
 _TOLD_BY = frozenset(
@@ -50,8 +50,8 @@ def gtids_before(
         found = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
         if found is not None:
             return str(found)
-        # The server's function fails if the file has an event larger than max_allowed_packet. Then the file is read
-        # here.
+        # The server's function fails if the file has an event larger than max_allowed_packet. In this case, the code
+        # below reads the file.
     elif not server.gtid_mode:
         return None
     if place.offset > _MOST_BYTES:
@@ -75,7 +75,7 @@ def gtids_before(
 
 
 class _ExecutedTransactions:
-    """The transactions of a file. They take no more memory than a GTID set."""
+    """The GTIDs of a log file's transactions, in as little memory as a GTID set."""
 
     def __init__(self) -> None:
         self._intervals: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -94,7 +94,7 @@ class _ExecutedTransactions:
 
     def added_to(self, before: GtidSet) -> str:
         if isinstance(before, MariaDbGtidSet):
-            # For each domain, the last transaction in the log counts, as in the result of the server's own function.
+            # For each domain, the last transaction in the log is taken, as the server's own function does.
             return str(MariaDbGtidSet.of(({at.domain: at for at in before.positions} | self._last).values()))
         return str(before.union(MySqlGtidSet.of(self._intervals)))
 
@@ -104,8 +104,8 @@ def log_events(
 ) -> Iterator[bytes]:
     """Yields the raw events from a place up to the current end of the log.
 
-    Raises if no event arrives for `patience` seconds, and no part of a large one either. The stream itself raises
-    sooner if the server is silent after its first events.
+    Raises if neither an event nor a part of a large event arrives for `patience` seconds. The stream raises sooner if
+    the server is silent after its first events.
     """
     deadline = time.monotonic() + patience
     with BinlogStream(config, start, server_id=server_id, non_blocking=True) as stream:

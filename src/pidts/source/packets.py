@@ -1,6 +1,6 @@
 """Reads the client protocol's packets in large blocks, from the socket of a connection that the driver has logged in.
 
-The driver reads one packet at a time. For a stream of small events, this takes several times as long as large blocks.
+The driver reads one packet at a time. For small events, this takes several times as long as reading large blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.model.errors import Transient
 
 BUFFER_SIZE = 1 << 20
 _FEW_BYTES = 64 << 10
-"""If a read has room for more and gets fewer bytes than this, it has taken all bytes that had arrived."""
+"""If a read has room for more bytes and gets fewer than this number, it has taken all bytes that had arrived."""
 MAX_PACKET = 0xFFFFFF
 LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
 """The largest number of bytes that a server sends for one event: 1 GiB, the highest max_allowed_packet, and headers.
@@ -40,7 +40,7 @@ class BlockShape(Enum):
     ODD = auto()
     """One packet, without its header, that is not a valid event."""
     PIECE = auto()
-    """The next piece of a long event; the first piece has its header."""
+    """The next piece of a long event; the first piece begins with the event's header."""
     LAST_PIECE = auto()
 
 
@@ -66,7 +66,7 @@ class PacketReader:
         self._begin = 0
         self._end = 0
         self._is_drained = False
-        """Whether the last read took everything that had arrived, so that another read would find nothing."""
+        """Whether the last read took all bytes that had arrived, so that another read would get none."""
         self._is_plain = not isinstance(sock, ssl.SSLSocket)
         self._long: list[bytes] = []
         self._long_size = 0
@@ -92,7 +92,7 @@ class PacketReader:
         return packets[0]
 
     def receive(self, timeout: float) -> bool:
-        """Waits, and adds arriving bytes to `here`; False after the timeout. Earlier views of `here` end."""
+        """Waits, and adds arriving bytes to `here`; False after the timeout. Earlier views of `here` become invalid."""
         return self._arrives(time.monotonic() + timeout)
 
     def silent(self) -> float:
@@ -107,8 +107,8 @@ class PacketReader:
     def check_frame(self) -> None:
         """Raises if the incomplete packet at the front cannot be an event of a dump.
 
-        If a length is damaged, the reader would wait for bytes that are never sent. It would not notice this, since
-        heartbeats go on arriving.
+        With a damaged length, the reader would wait for bytes that are never sent. It would not notice this, since
+        heartbeats would continue to arrive.
         """
         if not self._long:
             self._check_frame()
@@ -149,7 +149,7 @@ class PacketReader:
         return False
 
     def _receive(self) -> bool:
-        """Fills the buffer with arrived data; returns False if there was none."""
+        """Fills the buffer with arrived bytes; returns False if there were none."""
         self._make_room()
         before, self._is_drained = self._end, False
         view = memoryview(self._buffer)
@@ -170,8 +170,8 @@ class PacketReader:
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
             if self._is_plain and count < room and self._end - before < _FEW_BYTES:
-                # The socket had no more bytes. Under TLS, a short read proves nothing: TLS returns one record at a
-                # time, and may hold others that poll does not see.
+                # The socket had no more bytes. With TLS, a short read does not show this: TLS returns one record at a
+                # time, and may have further records that poll does not see.
                 self._is_drained = True
                 break
         if self._end > before:

@@ -1,9 +1,9 @@
 """Reads the end of the source's log, and finds a position up to which a reader sees every change.
 
 A server writes a transaction to its log *before* the transaction's rows become visible: a replica may have a change
-that a SELECT on the source does not show yet. A copy that reads at this moment would lose the change: it does not read
-the change from the table, and the log up to its position counts as applied. So `settled` returns a position only when
-all transactions up to it are visible.
+that a SELECT on the source does not show yet. A copy that reads at this moment would lose the change: the SELECT does
+not return it, and the log up to the copy's position counts as applied. So `settled` returns a position only when all
+transactions up to this position are visible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SETTLE_SECONDS = 600.0
 """The time within which a logged transaction has to become visible in the tables.
 
 The limit is high because of sources that are replicas themselves. On a replica, a transaction has its GTID from its
-beginning on. So until it ends, it counts as logged and not yet visible.
+beginning on. So it counts as logged and not yet visible until it ends.
 """
 
 NOT_SETTLED = "source-not-settled"
@@ -28,7 +28,7 @@ _EXACT_SECONDS = 1.0
 
 
 def position(connection: Session) -> tuple[Position, str]:
-    """Returns the end of the log and the GTID set up to there, as text.
+    """Returns the end of the log, and the GTID set up to this position as text.
 
     If a MySQL server is never idle, the set may lack the last few transactions before the position. It never has a
     transaction after the position.
@@ -47,12 +47,12 @@ def position(connection: Session) -> tuple[Position, str]:
                 break
             again, exact = _status(connection)
         if again == place:
-            # Nothing was logged in between, so the set belongs to the position.
+            # No transaction was logged in between, so the set belongs to the position.
             return place, exact
         place, gtids = again, exact
     if not mariadb:
         return place, gtids
-    # This function is exact even while the server commits, but makes it read the whole log file up to the position.
+    # BINLOG_GTID_POS is exact even while the server commits, but the server reads its log file up to the position.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
         raise Transient(
@@ -80,8 +80,8 @@ def settled(connection: Session, server: ServerInfo, *, within: float = _SETTLE_
     if the changes are not visible within the given seconds.
 
     On MariaDB the function opens a read transaction whose snapshot is exactly at the position; the caller has to end
-    it. MySQL without GTIDs does not show which changes are visible. There, a reader has to wait for row locks, see
-    `needs_row_locks`.
+    this transaction. MySQL without GTIDs does not show which changes are visible: there, a reader has to wait for row
+    locks (`row_lock`).
     """
     place, _ = _status(connection)
     deadline = time.monotonic() + within
@@ -97,7 +97,7 @@ def settled(connection: Session, server: ServerInfo, *, within: float = _SETTLE_
 
 
 def needs_row_locks(server: ServerInfo) -> bool:
-    """Whether a reader has to lock rows in order to see everything that is in the log."""
+    """Whether a reader has to lock rows to see all changes that are in the log."""
     return not server.gtid_mode
 
 
@@ -139,7 +139,7 @@ def _status(connection: Session) -> tuple[Position, str]:
 
 
 def _snapshot(connection: Session) -> tuple[int, int]:
-    """Opens a read transaction and returns its place in the log."""
+    """Opens a read transaction, and returns file number and byte of its snapshot in the log."""
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     found = {str(name).lower(): str(value) for name, value in query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
     place = Position(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
@@ -147,7 +147,7 @@ def _snapshot(connection: Session) -> tuple[int, int]:
 
 
 def _await_owned(connection: Session, deadline: float) -> bool:
-    """Waits until the engine has committed each running transaction that has a GTID. False: it takes too long."""
+    """Waits until all transactions that run now and have a GTID are committed. False: this takes too long."""
     waiting = _owned(connection)
     while waiting:
         waiting &= _owned(connection)

@@ -1,4 +1,4 @@
-"""Checks whether a source is suitable for a task; each requirement has the statement or setting that fulfils it."""
+"""Checks whether a source is suitable for a task. A failed check shows the statement or setting that is needed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SETTINGS = (
 )
 _DAY = 86400
 _SOON = 3600
-"""The shortest acceptable time, in seconds, before log is purged. In less time, a restarting machine may lose log."""
+"""The shortest acceptable time, in seconds, before the source purges log: log may be lost while a machine restarts."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _KEY = re.compile(r"^ *CONSTRAINT `((?:[^`]|``)*)` FOREIGN KEY (.*)$", re.MULTILINE)
 _CASCADE = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
@@ -68,9 +68,9 @@ def check_source(
 ) -> list[Finding]:
     """Checks all requirements for replicating `tables` from the log position `start` (or from now on).
 
-    `copies`: whether existing rows are going to be copied. `receives`: whether this account reads the log, and not
-    another machine with another account. `begun`: whether the task has begun; if not, a note says what a further
-    privilege would be good for.
+    `copies`: whether the task copies existing rows. `receives`: whether this account reads the log; if not, another
+    machine reads it with another account. `begun`: whether the task has begun; if not, a note recommends a further
+    privilege.
     """
     by_name = {table.name: table for table in tables}
     asked = _RequiredGrants(
@@ -103,21 +103,18 @@ def check_source(
 
 
 def _tls(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Reports how the connection is encrypted, for tasks whose settings allow a connection that is not safe.
-
-    If a task demands encryption, there is nothing to report: no other connection is possible.
-    """
+    """Reports how the connection is encrypted: with some values of ssl-mode, it may be plain or unchecked."""
     mode, version = asked.config.tls.mode, encryption(asked.connection)
     if not version:
         why = "ssl-mode: disabled" if mode is Mode.DISABLED else "the source offers no TLS"
         yield Finding("tls", ok=True, message=f"not encrypted ({why})")
         return
     looked = {Mode.VERIFY_CA: "certificate checked", Mode.VERIFY_IDENTITY: "certificate and host name checked"}
-    yield Finding("tls", ok=True, message=f"{version}, {looked.get(mode, 'certificate not checked (ssl-ca would)')}")
+    yield Finding("tls", ok=True, message=f"{version}, {looked.get(mode, 'certificate not checked (set ssl-ca)')}")
 
 
 def _auth_plugin(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks how the account proves its password. The query also returns its hash, which is never shown."""
+    """Reports how the account proves its password. The query also returns the password's hash, which is never shown."""
     try:
         shown = str(query(asked.connection, "SHOW CREATE USER CURRENT_USER()")[0][0])
     except Transient:
@@ -170,7 +167,7 @@ def _server_id(asked: _RequiredGrants) -> Iterator[Finding]:
         yield Finding("server_id", ok=False, message=what, fix="Give this task another `server-id`, or none")
     else:
         yield Finding(
-            "server_id", ok=True, message=f"source {asked.server.server_id}, ours {own or 'chosen at the start'}"
+            "server_id", ok=True, message=f"source {asked.server.server_id}, PiDTS {own or 'chosen at the start'}"
         )
 
 
@@ -199,9 +196,9 @@ def _binlog_format(asked: _RequiredGrants) -> Iterator[Finding]:
 def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks whether the row images in the log are sufficient.
 
-    If an image lacks columns, PiDTS completes it from the target. This needs an image that lacks only unchanged
-    columns. But MariaDB logs a REPLACE of an existing row as an update. If the REPLACE sets columns to their defaults,
-    the image lacks these columns, as if they were unchanged (seen on 10.11). MySQL logs these columns.
+    If an image lacks columns, PiDTS completes the image from the target. This is correct only if the image lacks only
+    unchanged columns. But MariaDB logs a REPLACE of an existing row as an update. If the REPLACE sets columns to their
+    defaults, the image lacks these columns, as if they were unchanged (seen on 10.11). MySQL logs these columns.
     """
     server, settings = asked.server, asked.settings
     value = settings.get("binlog_row_image", "FULL")
@@ -227,7 +224,7 @@ def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str]:
-    """Returns tables whose images lack generated columns, as MariaDB logs them: the log does not show their changes."""
+    """Returns the tables with generated columns that MariaDB does not log: the log lacks the columns' changes."""
     if not server.is_mariadb or server.number < _LEAVES_OUT_GENERATED:
         return []
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
@@ -246,9 +243,9 @@ def _replication_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _dump_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
-    # One privilege may cover 20,000 tables. If a privilege covers a whole schema, a query is sent for only one of its
-    # tables; in other schemas, for each table. The server ignores a privilege on a pattern of schemas if the account
-    # has privileges on the schema's own name.
+    # One privilege may cover 20,000 tables. If a privilege covers a whole schema, a query is sent for only one of the
+    # schema's tables; in other schemas, for each table. The query is needed: the server ignores a privilege on a
+    # pattern of schemas if the account has privileges on the schema's own name.
     has = privileges_of(current_grants(asked.connection, asked.server))
     first = {name.schema: name for name in sorted(asked.tables, reverse=True)}
     covered = {
@@ -273,7 +270,7 @@ def _readable(connection: Session, name: TableName) -> bool:
 
 
 def _binlog_db(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks the server's own filters: the log does not contain the changes that they drop."""
+    """Checks the server's own filters, which keep changes out of the log."""
     for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
         try:
             rows = named(asked.connection, statement)
@@ -299,7 +296,7 @@ def _names(rows: list[dict[str, object]], column: str) -> set[str]:
 
 
 def _log_slave_updates(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks that a replica logs the changes that it replicates; otherwise its log would lack them."""
+    """Checks, if the source is a replica, that it logs the changes that it replicates."""
     logs = asked.settings.get("log_replica_updates") or asked.settings.get("log_slave_updates")
     if logs == "ON":
         return
@@ -317,7 +314,7 @@ def _log_slave_updates(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _table_schema(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks that the log contains exactly the tables' rows, and that the catalog is right about the tables.
+    """Checks for system-versioned tables, whose log has further rows, and for labels that the catalog cannot show.
 
     In labels of ENUM and SET, the catalog shows question marks for characters above U+FFFF.
     """
@@ -334,12 +331,12 @@ def _table_schema(asked: _RequiredGrants) -> Iterator[Finding]:
         columns = [column for column in table.columns if _is_doubtful(column)]
         for column in columns:
             what = (
-                f"{name}.{column.name} has a label with a question mark. It may really be one, or a character above "
-                "U+FFFF that the server's catalog cannot show"
+                f"{name}.{column.name} has a label with a question mark. The question mark may be real, or stand for a "
+                "character above U+FFFF that the server's catalog cannot show"
             )
             fix = (
-                "If the label really has a question mark, ignore this item (ignore-checking-items: [table_schema]); "
-                f"otherwise change the label, or leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]"
+                "If the label really has a question mark, ignore this item (ignore-checking-items: [table_schema]). "
+                f"If not, change the label, or leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]"
             )
             yield Finding("table_schema", ok=False, message=what, fix=fix)
         fine += not columns and name not in versioned
@@ -376,11 +373,11 @@ def _primary_key(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks for foreign keys with which InnoDB itself changes rows, since the log does not contain these changes."""
+    """Checks for foreign keys that let InnoDB change rows itself, since the log does not contain these changes."""
     if asked.settings.get("innodb_native_foreign_keys", "ON") == "OFF":
         return
     for name, key, actions in _cascades(asked):
-        what = f"{name}: foreign key {key} {actions}: the rows it changes are not logged"
+        what = f"{name}: foreign key {key} {actions}: the log lacks the rows that the foreign key changes"
         fix = (
             "Let the application change these rows itself. If no program ever changes or deletes the rows to which the "
             "key refers, ignore this check: ignore-checking-items: [foreign_key]"
@@ -391,8 +388,8 @@ def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
 def _cascades(asked: _RequiredGrants) -> Iterator[tuple[TableName, str, str]]:
     """Yields the tables with foreign keys that change rows, each with the key's name and its rule.
 
-    If an account may only read the tables, MariaDB's catalog hides the rules of foreign keys from it. But the
-    catalog shows which tables have foreign keys.
+    To an account that may only read the tables, MariaDB's catalog shows which tables have foreign keys, and not the
+    keys' rules. SHOW CREATE TABLE shows the rules.
     """
     sql = (
         "SELECT DISTINCT table_schema, table_name FROM information_schema.key_column_usage "
@@ -419,7 +416,7 @@ def _meta_position(asked: _RequiredGrants) -> Iterator[Finding]:
         yield Finding("meta_position", ok=True, message=f"the log ends at {log_end(asked.connection)}")
     elif start.file not in logs:
         what = f"the source no longer has {start.file}; its oldest log is {next(iter(logs), 'none')}"
-        fix = "Write task-mode: all, which begins with a full copy, or restore the log file on the source"
+        fix = "Set task-mode: all, which begins with a full copy, or restore the log file on the source"
         yield Finding("meta_position", ok=False, message=what, fix=fix)
     elif start.offset > logs[start.file]:
         what = f"{start.file} ends at {logs[start.file]}, before {start.offset}"

@@ -5,19 +5,19 @@ log, has no rows. A relay that begins between the two would lack the rows. So a 
 transaction that is prepared and not committed. The order of events:
 
 1. The end of the log is read.
-2. A transaction is in the log before the server lists it as prepared; with semi-synchronous replication, the time
-   between the two can be seconds. So if programs prepare XA transactions, the start waits until all transactions in the
-   log have ended their statement. MariaDB shows this before the preparation is durable, and MySQL without GTIDs never
-   shows it. So the start also waits for a second.
+2. A transaction is in the log before the server lists it as prepared; with semi-synchronous replication, seconds may
+   pass in between. So if programs prepare XA transactions, the start waits until all transactions in the log have ended
+   their statement. MariaDB shows the end before the preparation is durable, and MySQL without GTIDs never shows the
+   end. So the start also waits for a second.
 3. The names of the prepared transactions are read.
 4. The relay begins at the end of step 1, or before the first of these transactions.
 5. The end of the log is read again: the task begins there, or later.
 
-A transaction that is undecided at the task's place was listed by step 3, or was logged after step 1. In both cases, the
-relay has its rows. If it was decided before step 5, the task begins after its COMMIT. If a preparation takes longer
-than step 2 waits, the transaction is missed: the task halts at its COMMIT.
+If a transaction is undecided at the task's place, step 3 has listed it, or it was logged after step 1. In both cases,
+the relay has its rows. If a transaction was decided before step 5, the task begins after its COMMIT. If a preparation
+takes longer than step 2 waits, the transaction is missed: the task halts at its COMMIT.
 
-The search never ends a start. If it fails, the transactions are not found, as if the source had purged their log.
+A failed search does not end the start: the transactions count as not found, as if the source had purged their log.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _ENDS = frozenset({EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD})
 """The events that may show that a transaction is prepared. MySQL can compress a whole transaction into one event."""
 _READ = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, *_ENDS, *GTID_EVENTS})
 _MOST_BYTES = 1 << 30
-"""The number of searched bytes of the log after which no further file is searched."""
+"""After this many bytes of the log, no further log file is searched."""
 _VISIBLE_SECONDS = 30.0
-"""The time within which the transactions in the log have to end their statement."""
+"""The longest time to wait until the transactions in the log have ended their statement."""
 _DURABLE_SECONDS = 1.0
-"""The time within which a server lists a transaction that has ended its statement."""
+"""The time within which a server lists a transaction whose statement has ended."""
 
 
 def prepared_xids(connection: Session) -> frozenset[str] | None:
@@ -83,15 +83,15 @@ def prepared_xids(connection: Session) -> frozenset[str] | None:
 def recover_statement(server: ServerInfo) -> str:
     """Returns the statement that lists the prepared transactions.
 
-    MySQL declares their names as text, although they may be any bytes. Such an answer could not be read.
+    Without CONVERT XID, MySQL declares the names as text, although they may be any bytes: the answer may be unreadable.
     """
     return "XA RECOVER" if server.is_mariadb or server.number < (5, 7, 5) else "XA RECOVER CONVERT XID"
 
 
 def begin_with_prepared(config: SourceConfig, connection: Session, place: Position, stop: threading.Event) -> Position:
-    """Returns the place at which a relay begins that has all rows of a task which begins at `place` or later.
+    """Returns where a relay has to begin so that it has all rows for a task that begins at `place` or later.
 
-    If `stop` is set meanwhile, it returns early.
+    The search ends early when `stop` is set.
     """
     server = server_info(connection)
     if server.number < _LOGS_PREPARED[server.product]:
@@ -139,10 +139,10 @@ def begin_of_prepared(
     *,
     most_bytes: int = _MOST_BYTES,
 ) -> tuple[Position | None, frozenset[str]]:
-    """Returns the place before the first of these transactions' events, and the transactions that were not found.
+    """Returns the place before the first event of these transactions, and the transactions that were not found.
 
-    The log before `upto` is read, the newest file first, until `most_bytes` are read: the last file is read whole. The
-    place is None if no transaction was found.
+    The log before `upto` is read in whole files, the newest file first, until `most_bytes` are read. The place is None
+    if no transaction was found.
     """
     left, begin, read = set(xids), None, 0
     try:
@@ -170,7 +170,7 @@ def _prepares(connection: Session) -> bool:
 
 
 def _await_listed(connection: Session, server: ServerInfo, stop: threading.Event) -> bool:
-    """Waits until the server lists the transactions that its log has as prepared. False: it takes too long."""
+    """Waits until the server lists the transactions whose preparation is in its log. False: this takes too long."""
     deadline = time.monotonic() + _VISIBLE_SECONDS
     while not stop.is_set() and time.monotonic() < deadline:
         try:
@@ -188,7 +188,7 @@ def _await_listed(connection: Session, server: ServerInfo, stop: threading.Event
 def _prepared_in(
     config: SourceConfig, file: Position, end: int, server_id: int | None, stop: threading.Event
 ) -> dict[str, Position]:
-    """Returns where the events of each XA transaction begin that is prepared before `end`, by its name."""
+    """Returns the XA transactions that are prepared before `end`, by name, with the place where their events begin."""
     found: dict[str, Position] = {}
     walker, begin = LogWalker(file.file), FILE_HEAD
     for raw in log_events(config, file, server_id):

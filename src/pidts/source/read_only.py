@@ -24,7 +24,7 @@ def read_only_variables(connection: Session) -> dict[str, str]:
 
 
 def is_read_only(connection: Session) -> bool:
-    """Whether no ordinary account may write: `super_read_only` is on, or `read_only` if the server has only this."""
+    """Whether ordinary accounts may not write: `super_read_only` is on; on servers without it, `read_only` is on."""
     found = read_only_variables(connection)
     return found.get("super_read_only", found.get("read_only", "OFF")) not in _OFF
 
@@ -42,9 +42,9 @@ def make_read_only(connection: Session) -> bool:
 
 
 def restore(connection: Session, before: Mapping[str, str]) -> None:
-    """Restores the earlier values of the variables. MySQL couples its two variables, so the stricter one is set first.
+    """Restores the earlier values of the variables, `super_read_only` first: MySQL couples it with `read_only`.
 
-    A variable that already has its earlier value is left alone: the account may lack the privilege to set it.
+    A variable that already has its earlier value is not set: the account may lack the privilege for it.
     """
     now = read_only_variables(connection)
     for name in reversed(_NAMES):
@@ -79,7 +79,7 @@ def read_only_privileges(server: ServerInfo) -> list[Privilege]:
 
 
 def lacking_privileges(connection: Session) -> list[Privilege]:
-    """Returns the privileges in this list that the account lacks."""
+    """Returns the privileges of `read_only_privileges` that the account lacks."""
     server = server_info(connection)
     has = privileges_of(current_grants(connection, server))
     is_super = has.has(Privilege("SUPER"))

@@ -1,4 +1,4 @@
-"""Chooses a server id and a uuid that nobody else uses, under which PiDTS registers as a replica.
+"""Chooses an unused server id and an unused uuid, under which PiDTS registers as a replica.
 
 If the server can list its replicas, the id is the same in each run.
 
@@ -22,7 +22,7 @@ from pidts.source.connection import ServerInfo, Session, named
 
 _FIRST = 2**31
 _COUNT = 2**31 - 2
-"""The number of ids to choose from: the upper half of the range, since people give their servers low numbers."""
+"""The number of ids to choose from: the upper half of all ids, since operators give their servers low numbers."""
 _LISTS = (8, 0, 22)
 """The first MySQL version with SHOW REPLICAS, and the first that forgets replicas that have disconnected."""
 _SENDS_REASONS = (5, 7, 0)
@@ -31,12 +31,12 @@ _PROCESS = secrets.token_hex(8)
 
 
 def lists_replicas(server: ServerInfo) -> bool:
-    """Whether the server can safely list its replicas. Only then PiDTS registers there."""
+    """Whether the server can safely list its replicas. PiDTS registers only at such a server."""
     return server.is_mariadb or server.number >= _LISTS
 
 
 def replica_id(connection: Session, name: str, server: ServerInfo) -> int:
-    """Derives the id from the reader's name and this host. If this id is used, takes the next free one."""
+    """Derives the id from the reader's name and this host. If this id is in use, takes the next free id."""
     if not lists_replicas(server):
         return free_id(secrets.randbelow(_COUNT), {server.server_id})
     return free_id(zlib.crc32(f"{name}@{socket.gethostname()}".encode()), replica_ids(connection, server))
@@ -45,9 +45,9 @@ def replica_id(connection: Session, name: str, server: ServerInfo) -> int:
 def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUID:
     """Returns the same uuid for the same id, so that a server ends the dump of an earlier run that has crashed.
 
-    Some servers send no reason when they end a dump. If two readers with one id ended each other's dumps again and
-    again, each would only see a lost connection. For these servers, the uuid is also derived from the process and the
-    source. So only earlier dumps of this process for this source are ended.
+    Some servers send no reason when they end a dump. If two readers with the same id ended each other's dumps again and
+    again, each reader would only see a lost connection. For these servers, the uuid is also derived from the process
+    and the source. So only earlier dumps of this process for this source are ended.
     """
     sends_reason = server.is_mariadb or server.number >= _SENDS_REASONS
     # A forked process has the same value of `_PROCESS` as its parent, but another process id, so both are used.
@@ -56,10 +56,10 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
 
 
 def reader_name(source_id: str) -> str:
-    """Returns the name from which a reader of a part of the log derives its id. It is not the replicator's name.
+    """Returns the name from which a reader of a part of the log derives its id: not the replicator's name.
 
-    With the replicator's name, the ids could be equal. MariaDB shows other replicas' ids only to accounts with
-    REPLICATION MASTER ADMIN, so without this privilege nobody would notice it.
+    With the replicator's name, the ids could be equal. PiDTS would not notice this without the privilege REPLICATION
+    MASTER ADMIN: MariaDB shows other replicas' ids only to accounts with this privilege.
     """
     return f"{source_id} reader {os.getpid()}"
 

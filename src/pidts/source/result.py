@@ -30,17 +30,18 @@ Rows: TypeAlias = "Cells | Lists"
 """The rows of a result that have arrived so far."""
 AT_ONCE = 16 << 20
 _TIMEOUT = 3600.0
-"""The time, in seconds, for which a server may send nothing: it may have to sort a large table before the first row."""
+"""The longest time, in seconds, without a byte from the server, which may sort a large table before the first row."""
 
 _WAIT = 60.0
 _SHORT = 100
 _MOMENT = 0.0005
-"""A pause before the next read, in which more data may arrive.
+"""A pause before the next read, in seconds, in which more bytes may arrive.
 
-Servers send 16 KiB at a time. To wake up for each such part takes both sides longer than to send and read it.
+Servers send 16 KiB at a time. Without the pause, the reader would wake up for each 16 KiB, which takes longer than
+reading them.
 """
 _DETAILS = 13
-"""The bytes after the names of a column: 0x0C, charset, length, type, flags, decimals, two unused ones."""
+"""The number of bytes after the names of a column: 0x0C, charset, length, type, flags, decimals, two unused bytes."""
 _BINARY = 63
 _UTF8 = frozenset({"utf8", "utf8mb3"})
 _UNSIGNED = 32
@@ -77,7 +78,7 @@ def read_result(connection: Session, sql: str, table: Table, at_once: int) -> It
         if is_over:
             sock.settimeout(None)
         else:
-            hang_up(connection)  # Otherwise the next query would read the rest of this answer as its own answer.
+            hang_up(connection)  # On an open connection, the next query would read the rest of this answer as its own.
 
 
 def _rows(table: Table, where: Where) -> Rows:
@@ -91,7 +92,10 @@ def _rows(table: Table, where: Where) -> Rows:
 
 
 def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[PidtsError | None, bool]:
-    """Reads column count, columns and end mark; returns an error, if any, and whether the answer has ended."""
+    """Reads the column count, the columns and the packet after them.
+
+    Returns the error if there is one, and whether the answer has ended.
+    """
     if refusal := _refusal(_next(reader, where), where):
         return refusal, True
     definitions = [_next(reader, where) for _ in table.columns]

@@ -22,7 +22,7 @@ _KEYS_A_QUERY = 500
 
 
 def highest_key(connection: Session, table: Table, *, lock: str = "") -> list[Any] | None:
-    """Returns the key of the row that comes last now; None if the table is empty."""
+    """Returns the highest key in the table; None if the table is empty."""
     return _key(connection, table, f"{_order(table, ' DESC')} LIMIT 1 {lock}")
 
 
@@ -42,7 +42,7 @@ def select_range(
     *,
     lock: str = "",
 ) -> pa.Table:
-    """Returns all rows above one key, up to and including another; None: no limit."""
+    """Returns all rows above the key `where_after`, up to and including the key `highest`; None: no limit."""
     where = _where(table, where_after, highest)
     return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} {lock}")
 
@@ -70,10 +70,10 @@ def row_sum(
     floats: bool,
     constants: Mapping[str, str] | None = None,
 ) -> tuple[int, int] | None:
-    """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
+    """Returns number and checksum of the rows above `after_key` up to `highest`; None if they cannot be computed.
 
     The checksum is computed as if the texts `constants` followed each row's own columns. `floats`: whether the server
-    with which the rows are compared writes floating point numbers as this one does. If not, a table with a FLOAT or
+    with which the rows are compared writes floating point numbers as this server does. If not, a table with a FLOAT or
     DOUBLE has no checksum, and the result is None. See `pidts.schema.row_digest`.
     """
     where = _where(table, after_key, highest).rstrip()
@@ -105,7 +105,7 @@ def _where(table: Table, after_key: Sequence[Any] | None, highest: Sequence[Any]
 
 
 def _by_key(table: Table) -> str:
-    """Returns the clause for the primary key's index. With poor statistics, a server may choose a slower one."""
+    """Returns the clause that demands the primary key's index, since servers with poor statistics may not choose it."""
     return f"FORCE INDEX ({_PRIMARY}) " if any(key.primary for key in table.keys) else ""
 
 

@@ -29,8 +29,8 @@ _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
-"""Stands for a binary default, which the catalog does not show exactly. The catalog cuts the default off at a zero
-byte, or replaces bytes that are not text.
+"""Stands for a binary default, which the catalog does not show exactly: it cuts the default off at a zero byte, or
+replaces bytes that are not text.
 """
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -49,8 +49,8 @@ def read_structures(
     """Returns all tables for which `select` is true, without views and the server's own schemas.
 
     System-versioned tables are included: a caller that replicates rows also has to call `system_versioned`. A server
-    may show a table to an account and hide the table's columns. Without `hidden`, this is an error. With `hidden`, such
-    tables are added to it, each with a reason.
+    may show a table to an account and hide the table's columns. Without `hidden`, an error is raised for such a table.
+    With `hidden`, the table is added to `hidden`, with the reason.
     """
     server = server_info(connection)
     dialect = Dialect.of(server.version)
@@ -84,7 +84,7 @@ def _no_columns(connection: Session, name: TableName) -> PrecheckFailed:
 
 
 def table_names(connection: Session, select: Callable[[TableName], bool]) -> frozenset[TableName]:
-    """Returns the names of the tables that `read_structures` reads. A table may be gone before it is read."""
+    """Returns the names of the tables that `read_structures` would read now."""
     return frozenset(filter(select, _names_of(connection, _TABLE_TYPES)))
 
 
@@ -113,7 +113,7 @@ def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
 
 
 def source_dialect(connection: Session) -> Dialect:
-    """Returns the dialect in which the server reads the statements in its log, as far as its settings decide it."""
+    """Returns the dialect in which the server reads the statements in its log, as far as the settings determine it."""
     names = ("explicit_defaults_for_timestamp", "lower_case_table_names", "character_set_server", "collation_server")
     found = variables(connection, "version", *names, "system_time_zone")
     dialect = Dialect.of(found["version"])
@@ -187,8 +187,9 @@ def _names_of(connection: Session, types: Collection[str]) -> frozenset[TableNam
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Returns the columns of each of these tables of a schema, without tables for which the server shows no column.
 
-    In a list of names, MariaDB ignores case and accents, and reads only the first of several equal names. For a list of
-    `a` and `A`, it returns nothing for `A`. It compares a single name exactly.
+    In a list of names, MariaDB ignores case and accents, and reads only the first of several equal names: for a list of
+    `a` and `A`, it returns no rows for `A`. So a second query asks for each missing table: MariaDB compares a single
+    name exactly.
     """
     sql = (
         "SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({}) "
@@ -205,7 +206,7 @@ _FIRST_WITHOUT_ORDER = (8, 0, 0)
 def _keys_of_many(
     connection: Session, schema: str, names: Sequence[str], server: ServerInfo
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns the keys of each of these tables as SHOW INDEX does, except tables whose keys have to be read alone.
+    """Returns the keys of these tables as SHOW INDEX does, without tables for which SHOW INDEX itself is needed.
 
     The exceptions are tables without a key, which may be dropped by now, and tables with several keys whose order the
     server does not show. On MariaDB and MySQL before 8.0, the query shows the order: these servers make the rows of
@@ -225,7 +226,7 @@ def _keys_of_many(
 def _by_table(
     connection: Session, sql: str, schema: str, parts: Iterable[Sequence[str]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns a query's rows by table, one query for each of `parts`. In `sql`, `{}` stands for table names."""
+    """Returns the rows of one query for each of `parts`, by table. In `sql`, `{}` stands for the names in the part."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for part in parts:
         placeholders = ", ".join(["%s"] * len(part))
@@ -283,7 +284,7 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
     charset, collation = row["character_set_name"], row["collation_name"]
     kind = column_type(_text(row["column_type"]), charset, collation, dialect=dialect)
     extra = str(row["extra"]).upper()
-    # "DEFAULT_GENERATED" means a default that is an expression. For a generated column, MariaDB before 10.2 says only
+    # "DEFAULT_GENERATED" means a default that is an expression. For a generated column, MariaDB before 10.2 shows only
     # VIRTUAL or PERSISTENT.
     generated = any(word in extra for word in ("VIRTUAL", "STORED GENERATED", "PERSISTENT"))
     default = row["column_default"]
@@ -345,7 +346,8 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
             name=name,
             columns=tuple(str(part["column_name"]) for part in ordered),
             # A unique key over prefixes refuses rows that differ only after the prefix. A target's key over the whole
-            # columns would accept them. A primary key counts nevertheless, since its whole columns also identify a row.
+            # columns would accept such rows, so this key does not count as unique. A primary key counts as unique even
+            # over prefixes, since the whole columns also identify a row.
             unique=declared_unique and (primary or not any(prefixes)),
             primary=primary,
             prefixes=prefixes if any(prefixes) else (),
@@ -378,7 +380,7 @@ def _with_options(connection: Session, name: TableName, keys: list[Key], dialect
 def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
     """Reads the complete defaults of these columns by queries.
 
-    The first query reads no row of the table. It shows the defaults of nullable columns only. The second query reads
+    The first query reads no row of the table, and returns only the defaults of nullable columns. The second query needs
     one row. So if the table is empty, the defaults of the other columns stay unknown.
     """
     asked = ", ".join(f"HEX(DEFAULT(its.{quoted(column)}))" for column in columns)

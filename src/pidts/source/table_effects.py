@@ -19,9 +19,9 @@ def table_effects(
     """Returns, for each table, why a write to it may change other tables; an empty text if no write can.
 
     `temporary`: names that may belong to temporary tables of other sessions, which the catalog does not show. The
-    answer is about the present: the table may have had other triggers before. The server does not allow triggers on its
-    own tables in the schema `mysql`. Foreign keys are ignored: even a log with row events does not contain the rows
-    that they change.
+    result is about the present: a table may have had other triggers before. Servers do not allow triggers on their own
+    tables in the schema `mysql`. Foreign keys are ignored: even a log with row events does not contain the rows that
+    they change.
     """
     has = privileges_of(current_grants(connection, server_info(connection)))
     found = {name: _effects(connection, name, may_see=has.has(_privilege(name))) for name in tables}

@@ -1,7 +1,4 @@
-"""Reads the objects of a source that a task does not create on the target: foreign keys, views, triggers and others.
-
-If the account may not see the text of a program, the text is empty here.
-"""
+"""Reads the objects of a source that a task does not create on the target: foreign keys, views, triggers and others."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class UncarriedObject:
     table: str = ""
     """The table to which the object belongs; empty for programs of a schema."""
     text: str = ""
-    """The object's SQL on the source; empty if the account may not see it."""
+    """The object's SQL on the source; empty if the account may not see this SQL."""
     clause: str = ""
     """The expression of a check that the source enforces.
 
@@ -156,8 +153,8 @@ class _Catalog:
     groups: Sequence[Sequence[str]]
     """The schemas of each query.
 
-    To answer a query on information_schema, MariaDB and MySQL before 8.0 open tables. If the condition names several
-    schemas, they open all tables of the server.
+    For a query on information_schema, MariaDB and MySQL before 8.0 open the tables of the schema that the condition
+    names. If the condition names several schemas, these servers open all their tables.
     """
 
     @classmethod
@@ -168,7 +165,7 @@ class _Catalog:
         return cls(connection, [sorted(schemas)] if schemas else [])
 
     def rows(self, sql: str, *arguments: str) -> list[dict[str, Any]]:
-        """Returns the rows of a query whose first column is the schema. In `sql`, `{}` is the place of the schemas."""
+        """Returns the rows of a query whose first column is the schema. In `sql`, `{}` stands for the schemas."""
         found = []
         for group in self.groups:
             rows = named(self.connection, sql.format(", ".join(["%s"] * len(group))), [*group, *arguments])
@@ -220,10 +217,9 @@ def foreign_keys(connection: Session, takes: Callable[[TableName], bool], schema
 def left_behind(
     connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str], *, texts: bool = True
 ) -> list[UncarriedObject]:
-    """Returns the objects that a task does not create on the target.
+    """Returns the objects of these schemas, and of their tables, that a task does not create on the target.
 
-    The objects are those of these schemas, and of the tables for which `takes` is true. With `texts`, each text is read
-    by a separate query.
+    Objects of tables for which `takes` is false are left out. With `texts`, each text is read by a separate query.
     """
     found = _found(_Catalog.of(connection, schemas), (_views, _triggers, _routines, _events, *_OF_TABLES), texts=texts)
     kept = (one for one in found if (table := one.table_name) is None or takes(table))
@@ -289,7 +285,7 @@ def _events(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noq
 
 
 def _checks(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
-    """Yields checks. The row of MariaDB's check, or MySQL's constraint, names the table. Old servers have none."""
+    """Yields checks. On MariaDB, the catalog's row of a check names the table; on MySQL, the constraint's row does."""
     try:
         rows = catalog.rows(
             "SELECT constraint_schema, table_name, constraint_name, check_clause "
@@ -406,7 +402,7 @@ def _decoded(shown: str) -> str:
 
 
 def _unescaped(shown: object) -> str:
-    """Returns an expression from MySQL's catalog without its escapes. The catalog escapes it like a text literal."""
+    """Returns an expression without the escapes of MySQL's catalog, which escapes it like a text literal."""
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
@@ -443,8 +439,7 @@ def _defined(connection: Session, found: UncarriedObject) -> UncarriedObject:
         definition = partition_clause(shown)
     else:
         start = f"{found.text.partition(' ')[0]} KEY {quoted(found.name)} "
-        # `splitlines` would also split at characters other than the line feed. In a comment, servers do not escape
-        # these.
+        # `splitlines` would also split at other characters than the line feed, which servers do not escape in comments.
         lines = map(str.strip, shown.split("\n"))
         definition = next((line.removesuffix(",").rstrip() for line in lines if line.startswith(start)), "")
     definition = _sure(definition)
