@@ -1,4 +1,4 @@
-"""The replicator: receives a source's log and stores it in the relay. It decides nothing about the data."""
+"""The replicator: receives a source's log and stores it in the relay, without decoding rows."""
 
 from pidts.replicate.heartbeat import HeartbeatConfig
 from pidts.replicate.process import run_process, run_receiver

@@ -1,17 +1,17 @@
 """Finds where a relay has to begin, so that it has the rows of XA transactions that were prepared before its beginning.
 
-An example: a relay is lost while an XA transaction is prepared. The new relay begins at the task's checkpoint. So it
-has the COMMIT, which has no rows, and lacks the rows, which are earlier in the log. If the source still has them, the
-relay can be emptied and can begin before them.
+An example: a relay is lost while an XA transaction is prepared. The new relay begins at the task's checkpoint. So this
+relay has the COMMIT, which has no rows, and lacks the rows, which are earlier in the log. If the source still has the
+rows, the relay can be emptied and can begin before the rows.
 
 This is safe:
 
 - The task continues at the same place. Lsns are places in the source's log, so the entries of the new relay have the
-  same Lsns, and those up to the task's place are not read.
+  same Lsns, and the task does not read the entries up to its place.
 - None of these rows is on the target. A transaction's rows are applied at its COMMIT, and the task is before the first
   COMMIT that lacks rows.
-- The source has the rest of the log, too, since a server purges its oldest files first. The source is proven to have
-  the relay's log. If this log came from several servers, the relay is kept.
+- The source also has the log after these rows, since a server purges its oldest files first. `begin_before_rows` checks
+  that the source has the relay's log. If this log came from several servers, the relay is kept.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from pidts.source.prepared_xa import begin_of_prepared
 def begin_before_rows(
     source: SourceConfig, reader: RelayReader, applied: Lsn, stop: threading.Event
 ) -> AppliedPlace | None:
-    """Returns where a relay begins that has the rows of the first COMMIT after `applied` that lacks its rows.
+    """Returns where a new relay has to begin so that it has the rows that the relay's COMMITs after `applied` lack.
 
-    The place is also before the rows of all later such transactions of the relay that the source still has. Returns
-    None if the source does not have the rows, or not the relay's log.
+    The place is before the rows of the first such COMMIT, and before those of all later ones that the source still has.
+    Returns None if the source lacks the rows of the first such COMMIT, or does not have the relay's log.
     """
     first, origin = reader.first, reader.origin
     if first is None or origin is None or not first.change_no == applied.change_no == origin.change_no:

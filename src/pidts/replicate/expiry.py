@@ -1,8 +1,8 @@
 """Decides from the state of the source's log whether the source will purge it before the replicator has read it.
 
-A server purges a file in three cases: the file's last event is too old, all files together are too large, or an
-operator purges it. The server never purges its last file. A replica that is reading a file does not protect it from the
-purge: the replica can read on until its connection ends, and after a reconnect its position no longer exists.
+A server purges a log file in three cases: the file's last event is too old, all files together are too large, or an
+operator purges the file. The server never purges its last file. A file can be purged although a replica is reading it.
+The replica can continue to read until its connection ends, but after a reconnect its position no longer exists.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pidts.model import Position
 _SHARE = 4
 """The replicator warns when at most one quarter of a limit (of age or of size) is left."""
 _FILES_BEHIND = 2
-"""The replicator warns if it still reads the oldest file and there are this many newer files: a purge by an operator
-would remove the oldest file.
+"""The replicator warns if it still reads the oldest file and more than this number of files exist: an operator may
+purge the oldest file.
 """
 
 
@@ -35,7 +35,7 @@ class SourceLogs:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryOutlook:
-    """How much of the source's log the relay lacks, with a warning if the source may purge this log."""
+    """The amount of the source's log that the relay lacks, with a warning if the source may purge this log."""
 
     behind_bytes: int
     """The bytes that the source has logged and the relay has not received."""
@@ -44,7 +44,7 @@ class ExpiryOutlook:
 
 
 def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlook:
-    """Returns how much of the source's log the relay lacks, with a warning if the source may purge it.
+    """Returns the amount of the source's log that the relay lacks, with a warning if the source may purge this log.
 
     `reading`: the relay's place in the source's log. `event_time`: the time at this place; 0 if it is not known.
     """
@@ -59,8 +59,9 @@ def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlo
     if reading.file not in names and reading.log_index < Position(oldest[0], 4).log_index:
         return ExpiryOutlook(
             missing,
-            f"the source has purged {reading.file}, which is still being read; its oldest file is {oldest[0]}. A lost "
-            "connection cannot be resumed: let the replicator run until it has caught up",
+            f"the source has purged {reading.file}, which the replicator is still reading; the source's oldest file "
+            f"is {oldest[0]}. After a lost connection, the replicator could not continue: let it run until it has "
+            "caught up",
         )
     return ExpiryOutlook(missing, _about_to_expire(logs, reading, event_time) or _oldest_of_all(logs, reading))
 
@@ -74,24 +75,26 @@ def _about_to_expire(logs: SourceLogs, reading: Position, event_time: int) -> st
     when = f"in {_duration(left)}" if left > 0 else "at any moment"
     return (
         f"the source may purge {reading.file} {when}, before it is read (files expire after "
-        f"{_duration(logs.expire_seconds)}). Keep logs longer there (binlog_expire_logs_seconds, expire_logs_days)"
+        f"{_duration(logs.expire_seconds)}). Keep logs longer on the source (binlog_expire_logs_seconds, "
+        "expire_logs_days)"
     )
 
 
 def _oldest_of_all(logs: SourceLogs, reading: Position) -> str:
-    """Returns the warning that a purge may remove the file that is being read; empty if this is not the oldest file."""
+    """Returns the warning that a purge may remove the file that the replicator reads; empty for newer files."""
     if reading.file != logs.files[0][0]:
         return ""
     total = sum(size for _, size in logs.files)
     if logs.size_limit and total >= logs.size_limit * (_SHARE - 1) / _SHARE:
         return (
             f"the source may purge {reading.file} before the replicator has read it: it is the oldest log file, and "
-            f"all log files take {total:,} of at most {logs.size_limit:,} bytes. Raise max_binlog_total_size there"
+            f"all log files take {total:,} of at most {logs.size_limit:,} bytes. Raise max_binlog_total_size on the "
+            "source"
         )
     if not (logs.expire_seconds or logs.size_limit) and len(logs.files) > _FILES_BEHIND:
         return (
-            f"{reading.file} is the oldest file that the source keeps, and {len(logs.files) - 1} newer ones wait: "
-            "do not purge binary logs on the source before the replicator has read this file"
+            f"{reading.file} is the oldest log file of the source, and the replicator still has to read it and "
+            f"{len(logs.files) - 1} newer files: until then, do not purge binary logs on the source"
         )
     return ""
 

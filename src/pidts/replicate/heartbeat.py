@@ -1,10 +1,10 @@
 """Writes a heartbeat row to the source at intervals, if the task file asks for it.
 
 This machine's clock gives the time at which a heartbeat is committed, with the precision of a round trip. So each
-heartbeat measures the lag of receiving. This works even if nothing else happens on the source, and even if the source's
-events have times in whole seconds.
+heartbeat measures the lag of receiving, even if no program writes to the source, and even if the source's events have
+times in whole seconds.
 
-The row's table is in a schema of the source with the meta schema's name. No task replicates this schema.
+On the source, the heartbeat's table is in a schema with the name of the meta schema. No task replicates this schema.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pidts.source.structures import quoted, quoted_table
 
 HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
-"""The longest wait of a heartbeat for a lock. The server would wait even after the client has gone."""
+"""The longest wait of a heartbeat for a lock: without a limit, the server would wait even after the client has gone."""
 _AGAIN_SECONDS: Final = 60.0
-"""If the source has refused a heartbeat, the next one is tried after this many seconds."""
+"""If the source has refused a heartbeat, the next heartbeat is tried after this many seconds."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -84,7 +84,7 @@ class Heartbeat:
         return True
 
     def _prepare(self, session: Session) -> None:
-        """Creates the table if it is missing. An account that may not create tables can use an existing one."""
+        """Creates the table if it is missing. An account that may not create tables can use an existing table."""
         where = [self._table.schema, self._table.name]
         found = query(
             session, "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", where

@@ -1,8 +1,8 @@
 """Queries the source regularly, on a separate connection, for facts that the binlog stream does not contain.
 
 The observer checks whether the source will purge log files before the relay has received them. It reads the table
-structures when the relay begins, and again after a statement that could not be parsed. It must never delay or end the
-stream.
+structures when the relay begins, and again after a statement that could not be parsed. Because of its separate thread
+and connection, it never delays or ends the stream.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, KnownStructures, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """Tables whose structures are not known, and that a new reading did not show, either. They are no reason
-        to read again.
-        """
+        """Tables whose structures were still unknown after the last reading: they are no reason to read again."""
         self._reported = ""
         self.outlook: ExpiryOutlook | None = None
         """The latest outlook; the replicator's thread reads it."""
@@ -68,7 +66,7 @@ class Observer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops without waiting for a query that hangs on a dead connection."""
+        """Stops the thread; does not wait for a query that hangs on a dead connection."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -92,7 +90,7 @@ class Observer:
 
     @property
     def _is_full(self) -> bool:
-        """Whether the relay's disk is full. Then nothing is received, while the source may purge its log."""
+        """Whether the relay's disk is full: then no log is received, and the source may purge its log meanwhile."""
         error = self._state().error
         return error is not None and error.code == RELAY_FULL
 
@@ -155,9 +153,9 @@ class Observer:
 def structures_now(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> StoredStructures | None:
     """Reads all structures at a place near the end of the relay; None if they cannot be read now.
 
-    Nothing is locked: the position is read, then the structures, then the position again. The relay's log between the
-    two positions shows which tables were changed meanwhile. If there are any, everything is read again. If tables
-    change even during the last attempt, their structures are recorded as unknown and read later.
+    No table is locked: the position is read, then the structures, then the position again. The relay's log between the
+    two positions shows which tables were altered meanwhile. If there are any, everything is read again. If tables are
+    altered even during the last attempt, their structures are recorded as unknown and read later.
     """
     for last in (*[False] * (_TRIES - 1), True):
         origin, received = reader.origin, reader.received

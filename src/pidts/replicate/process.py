@@ -23,7 +23,7 @@ def run_process(config: ReplicatorConfig) -> int:
 
 
 def run_receiver(receive: Callable[[StopEvent], None]) -> int:
-    """Receives until SIGTERM or SIGINT, as `run_process` does."""
+    """Calls `receive`, and stops it at SIGTERM or SIGINT; returns the exit code, as `run_process` does."""
     stop = StopEvent()
     errors: list[BaseException] = []
 
@@ -38,9 +38,8 @@ def run_receiver(receive: Callable[[StopEvent], None]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    # The signal handler runs in the main thread and calls `stop.set`. If the handler interrupted a `stop.wait` of the
-    # main thread, it could wait for ever for the lock of `stop`. So `receive`, which calls `stop.wait`, runs in another
-    # thread.
+    # The signal handler runs in the main thread and calls `stop.set`. If it interrupted a `stop.wait` of the main
+    # thread, it could wait for ever for the lock of `stop`. So `receive`, which calls `stop.wait`, has another thread.
     thread = Thread(target=follow, name="replicator", daemon=True)
     thread.start()
     while thread.is_alive():

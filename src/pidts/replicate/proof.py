@@ -1,12 +1,12 @@
-"""Proves that a server's log is the one in the relay, by checking that it contains the relay's last event.
+"""Proves that a relay was received from a server's log, by checking that this log contains the relay's last event.
 
-Names and sizes do not prove this. An example: a virtual machine is reset to yesterday's snapshot. It still has the same
-UUID and a log file of the same name. The file may even be longer than the received log, but it has different
-transactions after the snapshot. An event's bytes prove more: they contain its time, its place and a checksum over its
-content.
+Names and sizes do not prove this. An example: a virtual machine is reset to yesterday's snapshot. The server there
+still has the same UUID and a log file of the same name. The file may even be longer than the received log, but it has
+different transactions after the snapshot. An event's bytes prove more: they contain the event's time, its place and a
+checksum over its content.
 
 If the relay has received no event yet, it has only the head of the log file in which it begins. The head contains the
-second in which the server created the file. So it shows whether RESET MASTER has made the log anew.
+second in which the server created the file. So the head shows whether RESET MASTER has made the log anew.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LastEvent:
 
 
 def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
-    """Returns the last event received from the current log; None if there is none, or if a dump cannot begin there."""
+    """Returns the last event received from the current log; None if there is none, or if no dump can begin at it."""
     origin: Origin = state.origin
     entry = reader.find(state.lsn)
     if entry is None or not entry.extent.size or entry.transaction.lsn.change_no != origin.change_no:
@@ -82,7 +82,10 @@ def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
 def has_last_event(
     source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
-    """Whether the log has the relay's last event, or without one the head of its file; None if not known."""
+    """Whether the server's log has the relay's last event; None if this is not known.
+
+    If the relay has no event yet, the head of its log file is compared.
+    """
     if not server.may_have_written(state.origin):
         return None
     if reader.find(state.lsn) is None:
@@ -98,10 +101,10 @@ def has_last_event(
 def _has_file(
     source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
-    """Whether the server's log is the one in which an empty relay begins; None if this cannot be checked.
+    """Whether a relay without events begins in this server's log; None if this cannot be checked.
 
-    The relay may have the head of the next file: if the server died at the relay's place, and the replicator ended
-    before it had received the first event of the next file. So the heads of both files are compared.
+    The relay may have the head of the next log file. This happens if the server died at the relay's place, and the
+    replicator ended before it had received the first event of the next file. So the heads of both files are compared.
     """
     place, segments, files = state.position, reader.folder.numbers(), [name for name, _ in server.logs]
     if place is None or place.offset <= FILE_HEAD or place.file not in files or not segments:
@@ -117,7 +120,7 @@ def source_state(session: Session, info: ServerInfo) -> SourceState:
 
 
 def _own_server_id(source: SourceConfig, session: Session, info: ServerInfo) -> int:
-    """Returns a server id beside the replicator's: an equal id would end the replicator's dump."""
+    """Returns a server id other than the replicator's: a dump with the same id would end the replicator's dump."""
     return replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
 
 
@@ -131,7 +134,7 @@ def begin_again(
     *,
     use_gtid: bool,
 ) -> Resume:
-    """Returns where an empty relay of a task with a checkpoint continues; raises if this server's log does not fit."""
+    """Returns where an empty relay of a task with a checkpoint continues; raises if it cannot continue in this log."""
     place = applied.place
     known = known_gtids_before(source, session, info, place, server_id) if place is not None else None
     there = _log_file_there(source, server, applied.log_file, server_id)
@@ -148,9 +151,9 @@ def demand_begins_again(source: SourceConfig, applied: AppliedPlace, *, use_gtid
 
 
 def demand_checkpoint_in_log(source: SourceConfig, applied: AppliedPlace) -> None:
-    """Raises as `demand_own_log` does, after it has asked the source.
+    """Raises if the source has made the checkpoint's log file anew, or if its log ends before the checkpoint.
 
-    A machine that only applies log may have an account that may not read the log. Then only its length is compared.
+    A machine that only applies log may have an account that may not read the log. Then only the log's end is compared.
     """
     there: LogFile | None = None
     with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
@@ -182,10 +185,11 @@ def _log_file_there(
 
 
 def log_file_at(source: SourceConfig, session: Session, relay: RelayReader, at: Lsn) -> LogFile | None:
-    """Returns the log file of a place of the relay's current log; None if it cannot be found out.
+    """Returns the log file of a place in the relay's current log; None if it cannot be found.
 
-    A relay that has received nothing after its beginning has only the head of a log file, without the file's name. It
-    may be the next file after this place. So this head is compared with that of the server's file at this place.
+    A relay that has received no event after its beginning has only the head of a log file, without the file's name.
+    This file may be the one after the place's file. So the head is compared with the head of the server's file at this
+    place.
     """
     if (known := relay.log_file(at)) is not None:
         return known
@@ -204,9 +208,9 @@ def log_file_at(source: SourceConfig, session: Session, relay: RelayReader, at: 
 def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
     """Returns the end of the source's log; None if the source is another server, or this cannot be decided now.
 
-    A task calls this before it reports completion. It cannot ask its replicator, which may not have connected yet, may
-    be frozen, or may belong to another task. If the source is another server, the replicator decides what to do. Raises
-    `source-went-back` if the source lacks log that the relay has received.
+    A task calls this function before it reports completion. The replicator does not know this end: it may not have
+    connected yet, may be frozen, or may belong to another task. If the source is another server, the replicator decides
+    what to do. Raises `source-went-back` if the source lacks log that the relay has received.
     """
     # The order of reading: first the relay's last event, then the end of the source's log, then the source's event at
     # the place of the relay's last event. If both events are equal, the end, which was read between them, belongs to
@@ -231,7 +235,7 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
 
 
 def _last(reader: RelayReader, extent: Extent) -> bytes:
-    """Returns an entry's last event. Reads piece by piece, since a transaction may be larger than memory."""
+    """Returns an entry's last event. The events are read in pieces, since a transaction may be larger than memory."""
     at, piece, first = extent.offset, b"", 0
     while True:
         if at + HEADER_SIZE > first + len(piece):

@@ -1,13 +1,13 @@
 """Measures how long the source's log takes to reach the relay, to a few milliseconds, without the servers' clocks.
 
-`LogWatch` regularly asks the source for the end of its log. When the relay has reached this place, it has everything
-that was committed before the query. The time from the query until then is the lag of receiving. The lag is 0 if the
-relay had reached the place before the query. The events' own times do not show the lag: they may be in whole seconds,
-or be the time at which a long statement began.
+`LogWatch` regularly asks the source for the end of its log. When the relay has reached this place, it has all changes
+that were committed before the query. The time from the query until this moment is the lag of receiving. The lag is 0 if
+the relay had reached the place before the query. The events' own times do not show the lag: they may be in whole
+seconds, or be the time at which a long statement began.
 
 Until the relay reaches the place, the lag is at least the time since the query. The relay may never reach the place,
-since some servers count bytes that they do not send (MySQL counts the header of an encrypted file). So a heartbeat from
-the server counts, too: a server sends it when it has sent its whole log.
+since some servers count bytes that they do not send (MySQL counts the header of an encrypted file). So a heartbeat
+event has the same effect: a server sends it when it has sent its whole log.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class SourceLogEnd:
     seconds: float
     """The round trip of a query that reads no table."""
     clock_ahead: float | None
-    """How much the server's clock is ahead of this machine's, to half a round trip; None: unknown."""
+    """The seconds by which the server's clock is ahead of this machine's, to half a round trip; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLag:
-    """The last known lag of receiving, and how much the source's clock is ahead. Each arrival is recorded with them."""
+    """The last known lag of receiving, and the seconds by which the source's clock is ahead of this machine's clock."""
 
     seconds: float | None = None
     clock_ahead: float | None = None
@@ -52,10 +52,10 @@ class ReceiveLag:
     def look(
         self, end: SourceLogEnd | None, received: Lsn | None, data_at: float, heard_at: float, now: float, wall: float
     ) -> None:
-        """Updates the lag: compares the source's last answer with the received log.
+        """Updates the lag: compares the last known end of the source's log with the received log.
 
-        `data_at` is the time when log last arrived, `heard_at` the time when the source last sent anything complete,
-        including heartbeats.
+        `data_at` is the time when log last arrived, `heard_at` the time when the last complete event or heartbeat
+        arrived.
         """
         if end is not None and end is not self._end:
             self._end, self._is_open = end, True

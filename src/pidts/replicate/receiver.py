@@ -36,7 +36,7 @@ class Receiver:
         arrivals: ReceiveTimeWriter | None = None,
         lag: Callable[[], KnownLag] = KnownLag,
     ) -> None:
-        """`lag` returns the facts that are recorded with each arrival. Without `arrivals`, no arrival is recorded."""
+        """`lag` returns the known lag, for estimating when the source committed. `arrivals`: None to record none."""
         self._writer, self._resume, self._where = writer, resume, where
         self._arrivals, self._lag = arrivals, lag
         self._is_compiled = compiled()
@@ -49,9 +49,9 @@ class Receiver:
         self._unsynced, self._synced_at = 0, monotonic()
         self._blocks: BlockScan | None = None
         self._long: bytearray | None = None
-        """The pieces of an event that arrives in pieces and is collected before it is used."""
+        """The pieces so far of a long event that has to be stored as a whole."""
         self._passing = False
-        """Whether an event that arrives in pieces is written to the relay piece by piece."""
+        """Whether the pieces of a long event are written to the relay as they arrive."""
         self.events = 0
         self.bytes = 0
         self.event_time = 0
@@ -69,7 +69,7 @@ class Receiver:
         return f"{self._walker.file}:{self._walker.offset}"
 
     def receive(self, stream: BinlogStream, timeout: float) -> None:
-        """Waits at most `timeout` seconds for events, and stores those that have arrived."""
+        """Waits at most `timeout` seconds for events, and stores the events that have arrived."""
         began = monotonic()
         if not self._is_compiled:
             burst = stream.read_burst(timeout)
@@ -122,7 +122,7 @@ class Receiver:
             at += len(raw)
 
     def _run(self, block: memoryview, at: int) -> OrdinaryEvents | None:
-        """Stores the next events of the block if they are ordinary, and returns them; otherwise returns None."""
+        """Stores and returns the next events of the block if they are ordinary; returns None if they are not."""
         scan, scanner = self._scan(), self._scanner
         if scan is None or scanner is None:
             return None
@@ -187,8 +187,8 @@ class Receiver:
             return min(now, self.commit_time - lag.clock_ahead)
         if lag.seconds is not None:
             return now - lag.seconds
-        # The event only names the second of its execution. The commit is in this second or later, so the second's end
-        # is used.
+        # The event only has the second of its execution. The commit is in this second or later, so the second's end is
+        # used.
         return min(now, self.event_time + 1.0) if self.event_time else now
 
     def _store(self, raw: bytes | memoryview, event: Event) -> None:
@@ -215,7 +215,7 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """Whether the relay already has this event. Asked by GTID, a server sends the file from its beginning."""
+        """Whether the relay already has this event: in a dump by GTID, servers send a log file from its beginning."""
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None
@@ -225,7 +225,7 @@ class Receiver:
         """Handles the FORMAT_DESCRIPTION event. A file begins with it, and so does a dump from the middle of a file."""
         self._commit_between()
         if self._scanner is not None and self._scanner.in_transaction:
-            # The file ends within a transaction: the server died while it wrote the transaction, so the transaction was
+            # The file ended within a transaction: the server died while it wrote this transaction, which was therefore
             # never committed.
             self._writer.sync()
             self._writer.rollback()
@@ -243,12 +243,12 @@ class Receiver:
             check_same_file(state.format_event, self._format, self._where)
         self._begin_segment = not same_file
         if state is None and self._resume.begin_lsn is not None:
-            # The place is recorded now. Otherwise a restart would begin at the end of the server's log, and not at this
-            # place.
+            # The place is recorded at once: after a restart, the relay would otherwise begin at the end of the server's
+            # log.
             self._begin(self._resume.begin_lsn)
 
     def _open(self, event: Event) -> None:
-        """Begins the segment and the part of the relay that must exist before the first event is stored."""
+        """Begins a new part of the relay or a new segment, if one is due before this event is stored."""
         resume = self._resume
         if resume.begin is not None and self._scanner is None and self._is_unbegun():
             first = Lsn(resume.begin.change_no, event.log_index, event.offset)
@@ -278,7 +278,7 @@ class Receiver:
 
 
 def _received_before(writer: RelayWriter, resume: Resume) -> Lsn | None:
-    """Returns the end of the log in the relay if the server may send parts of this log again; otherwise None."""
+    """Returns the end of the relay's log if the server may send parts of this log again; None if it does not."""
     state, begin = writer.state, resume.begin
     if begin is not None:
         known, change_no = resume.begin_lsn, begin.change_no

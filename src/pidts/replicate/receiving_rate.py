@@ -1,4 +1,4 @@
-"""Measures how a replicator's thread spends its time. It waits for the source, computes, or waits for its disk."""
+"""Measures how much of its time a replicator's thread waits for the source, computes, or waits for its disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from time import monotonic, thread_time
 
 
 class ReceivingRate:
-    """Compares the counters of one thread with those of the previous call."""
+    """Compares the counters of one thread with the counters at the previous call."""
 
     def __init__(self) -> None:
         self._last = (monotonic(), thread_time(), 0.0, 0)

@@ -56,14 +56,14 @@ from pidts.source.replica import replica_id
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
 _STATE_SECONDS = 0.05
-"""After events have arrived, the replicator goes on receiving for this many seconds before it updates the state. An
+"""After events have arrived, the replicator continues to receive for this many seconds before it updates the state: an
 update takes as long as receiving a small transaction.
 """
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0
 """The time limit for answers before a stream begins. After this time, the connection counts as lost."""
 _MAY_BE_DAMAGE = frozenset({"unknown-packet", "source-refused"})
-"""The codes of errors in a stream that damaged bytes may cause, in addition to decoding errors."""
+"""The codes of the errors that damaged bytes in a stream may cause, in addition to decoding errors."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -76,11 +76,11 @@ class ReplicatorConfig:
     start: Position | str | AppliedPlace | None = None
     """The beginning of an empty relay: a position, a GTID set, a target's checkpoint; None: the log's current end."""
     use_gtid: bool = False
-    """Whether to continue by GTID, which is possible even on another server."""
+    """Whether the replicator continues by GTID, which is possible even on another server."""
     segment_bytes: int = 128 << 20
     heartbeat: float = 1.0
     patience: float = 30.0
-    """How many seconds to wait if a server has taken over, and lacks transactions received from its predecessor."""
+    """The seconds to wait for a server that has taken over, and lacks transactions received from its predecessor."""
     look_every: float = 60.0
     """The seconds between two checks of the source's log files, and of its tables if needed."""
     written_heartbeat: HeartbeatConfig | None = None
@@ -96,8 +96,8 @@ class Replicator:
         self._log = _logger.bind(source=config.source.source_id)
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
         # Many tasks on one machine may give a source the same name, and start at the same moment after a reboot. If the
-        # ids were computed from the name alone, all would be equal: no task would see that another one already uses the
-        # id.
+        # server ids were computed from the name alone, all would be equal: no task would see that another task is about
+        # to use the same id.
         self._replica = f"{config.source.source_id} {config.relay.absolute()}"
         self._server_id = config.source.server_id
         self._source_behind_since: float | None = None
@@ -106,7 +106,7 @@ class Replicator:
         self._folder = Folder.of(config.relay, config.source.source_id)
         self._signature: Signature = None
         self._damaged_at: tuple[Lsn | None, str] | None = None
-        """The end of the relay, and the end of the undamaged part of the stream, when damaged bytes last arrived."""
+        """When damaged bytes last arrived: the end of the relay, and the end of the undamaged part of the stream."""
         self._observer = Observer(config.source, config.relay, config.look_every, self.state)
 
     def state(self) -> ReplicatorState:
@@ -116,7 +116,7 @@ class Replicator:
     def run(self, stop: StopEvent) -> None:
         """Replicates until `stop` is set. Raises errors that an operator has to decide about."""
         while not stop.is_set():
-            # If a reader has requested a cut, the loop begins again: opening the relay makes the cut.
+            # If a reader has requested a cut of the relay, the loop begins again: opening the relay makes the cut.
             try:
                 writer = RelayWriter.open(
                     self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
@@ -177,7 +177,7 @@ class Replicator:
     def _wait_for_room(self, writer: RelayWriter, stop: StopEvent) -> None:
         """Ends the segment, so that applied log can be purged, and waits until the disk has space."""
         if writer.give_way():
-            self._log.info("a new segment has begun on the full disk, so that the one before can be purged")
+            self._log.info("a new segment has begun on the full disk, so that the previous segment can be purged")
         while not (stop.is_set() or self._is_cut_asked or writer.has_room):
             self._status.update(**self._outlook())
             stop.wait(_LOOK_FOR_ROOM_SECONDS)
@@ -286,7 +286,7 @@ class Replicator:
         return {"behind_bytes": found.behind_bytes if found else None, "warning": found.warning if found else ""}
 
     def _is_new_damage(self, error: PidtsError, received: Lsn | None, place: str) -> bool:
-        """Whether another attempt makes sense. If the same damage arrives twice, the server itself sends it."""
+        """Whether another attempt makes sense: if the same damage arrives twice, the server itself sends it."""
         if not (isinstance(error, DecodeError) or error.code in _MAY_BE_DAMAGE):
             return False
         before, self._damaged_at = self._damaged_at, (received, place)
@@ -303,7 +303,7 @@ class Replicator:
         return False
 
     def _check_log(self, writer: RelayWriter) -> None:
-        """Raises if the log ends before the received place, or is a different log. The stream may still be open."""
+        """Raises if the source's log ends before the received place or has other events. The stream may be open."""
         try:
             self._ask(writer, beside=True)
         except Transient as error:
@@ -314,7 +314,7 @@ class Replicator:
                 raise
 
     def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, SourceState]:
-        """Asks the server about itself. Returns where to resume, and the server's answers.
+        """Reads the server's state. Returns where to resume, and this state.
 
         `beside`: a stream is open. A second dump with the same server id would end this stream, so another id is used.
         """

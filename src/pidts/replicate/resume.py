@@ -1,25 +1,26 @@
 """Decides where to continue, and whether continuing on this server is safe.
 
-The decision is a pure function of the relay's state and the server's answers. It makes sure that two different logs are
+The decision is a pure function of the relay's state and the server's state. It makes sure that two different logs are
 never joined silently. An example: the source is restored from yesterday's backup, and has the same address. Its log
 files have the same names, and soon the same lengths. Continuing at the old position would join the two logs.
 
 The cases:
 
 1. The same server, and its log contains the relay's last event (`proof`): continue, by position or by GTID.
-2. The same server, but its log ends before that event or has another event there: the server has lost transactions.
-   Halt.
-3. A MariaDB of the same server id on another machine or in a new container: it is the same server if its log contains
-   the relay's last event. Then a new part of the relay begins at the position. Otherwise it is another server.
-4. Another server, with GTIDs configured: if the server has executed everything that the relay has, continue by GTID;
-   otherwise wait for some time until it has. Without GTIDs, continue at the place that was found in a standby's log
+2. The same server, but its log ends before the relay's last event or has another event there: the server has lost
+   transactions. Halt.
+3. A MariaDB of the same server id on another machine or in a new container: this is the same server if its log contains
+   the relay's last event. Then a new part of the relay begins at the position. If the log lacks the event, this is
+   another server.
+4. Another server, with GTIDs configured: if the server has executed all transactions of the relay, continue by GTID. If
+   it has not, wait for a limited time. Without GTIDs, continue at the place that was found in a standby's log
    (`standby_start`).
 5. An empty relay, but the target has a checkpoint: if the GTIDs before the checkpoint's position are those of the
    checkpoint, continue at this position. If they are not, this is another server, and continuing is only possible by
    GTID. The checkpoint also names the log file of its position, with the second in which the file was created. If the
    same server has made this file anew, the server was reset or restored: halt. The position and the file are stored in
    one row, so they belong together after any crash. If tables wait at an earlier place, the position is that place, and
-   may be in an earlier file. The comparison is still right, since it looks up the file by the file's own name.
+   may be in an earlier file. The comparison is still right, since it finds the file by the name in the checkpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""The code of the error for a server that lacks log that was received earlier. The server may still get this log, so
+"""The code of the error for a server that lacks log which the relay has received. The server may still get this log, so
 the replicator waits for a limited time.
 """
 SOURCE_WENT_BACK = "source-went-back"
@@ -58,7 +59,7 @@ class SourceState:
     logs: tuple[tuple[str, int], ...]
     """The server's log files and their sizes, oldest first."""
     position: Position | None = None
-    """The end of the server's log; None if it was not asked for."""
+    """The end of the server's log; None if it was not read."""
     executed: str | None = None
     has_last_event: bool | None = None
     """Whether the server's log contains the relay's last event; None if this cannot be checked."""
@@ -81,13 +82,13 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The place from which the server is asked to send its log."""
+    """The place from which the replicator requests the server's log."""
 
     start: Start
     begin: Origin | None = None
-    """The origin of a new part of the relay, for an empty relay or another server; otherwise None."""
+    """The origin of a new part of the relay, for an empty relay or another server; None: the last part continues."""
     begin_lsn: Lsn | None = None
-    """The Lsn before the new part; None if only the first event shows it."""
+    """The Lsn before the new part; None if only the first event shows this Lsn."""
     gtid_set: str | None = None
     """The GTIDs executed up to `start`; None if they are not known."""
     repeats: Lsn | None = None
@@ -100,9 +101,7 @@ class AppliedPlace:
 
     lsn: Lsn
     position: str
-    """The checkpoint's position in the log of the server from which the task read at that time; empty if it is not
-    known.
-    """
+    """The checkpoint's position in the log of the server from which the task then read; empty if it is not known."""
     gtid_set: str
     log_file: LogFile | None = None
     """The checkpoint's log file; None if it is not known."""
@@ -114,9 +113,9 @@ class AppliedPlace:
 
 
 def first_start(server: SourceState, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
-    """Returns where an empty relay begins: at `start` if it is given, otherwise at the end of the server's log.
+    """Returns where an empty relay begins: at `start`, or at the end of the server's log if `start` is None.
 
-    `gtid_set` has the GTIDs before `start`; with `use_gtid`, the log is requested by them.
+    `gtid_set` has the GTIDs before `start`; with `use_gtid`, the log after these GTIDs is requested.
     """
     if start is None:
         if server.position is None:
@@ -143,8 +142,8 @@ def start_again(
 ) -> Resume:
     """Returns where an empty relay of a task with a checkpoint continues.
 
-    `found`: the server's GTIDs at the checkpoint's position. `there`: the server's log file with the name of the
-    checkpoint's log file; None if there is none.
+    `found`: the GTIDs in the server's log up to the checkpoint's position. `there`: the server's log file with the name
+    of the checkpoint's log file; None if there is none.
     """
     place, known = applied.place, applied.log_file
     is_another = known is not None and there is not None and known.is_another(there)
@@ -168,7 +167,7 @@ def start_again(
 
 
 def demand_own_log(server: SourceState, applied: AppliedPlace, there: LogFile | None, where: Where) -> None:
-    """Raises if a checkpoint is in this server's log, and the server has made it anew or does not reach the checkpoint.
+    """Raises if this server wrote the checkpoint's log file, and has made it anew or ends before the checkpoint.
 
     `there`: the server's log file with the name of the checkpoint's log file; None if there is none.
     """
@@ -190,7 +189,7 @@ def resume(
     where: Where,
     beside: tuple[Position, Lsn | None] | None = None,
 ) -> Resume:
-    """Returns where a relay continues. `beside`: a standby's place, and up to where changes may be repeated."""
+    """Returns where a relay continues. `beside`: the place in a standby's log, and the last Lsn that may repeat."""
     position = state.position
     if not server.wrote(state.origin):
         same = server.has_last_event or (server.has_last_event is None and state.lsn == state.start)
@@ -212,9 +211,9 @@ def resume(
 
 
 def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
-    """Whether the relay was received from the server's log; raises if the server has lost the end of this log.
+    """Whether the relay was received from this server's log; raises if the server has lost the end of this log.
 
-    Another server's log is a different log, even if the replicator can continue in it by GTID.
+    Returns False for another server, even if the replicator can continue there by GTID.
     """
     if not server.wrote(state.origin):
         return False
@@ -226,7 +225,7 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
 
 
 def check_not_outdated(origin: Origin, applied: AppliedPlace, where: Where) -> None:
-    """Refuses an outdated relay: the task has continued with a relay that has seen more failovers than this one."""
+    """Refuses an outdated relay: the task has continued with another relay, which has followed more failovers."""
     if origin.change_no < applied.lsn.change_no:
         what = f"the source was replaced {applied.lsn.change_no} times, but only {origin.change_no} times in this relay"
         todo = "The task has since run with another relay: empty this relay's folder and start again"
@@ -234,9 +233,9 @@ def check_not_outdated(origin: Origin, applied: AppliedPlace, where: Where) -> N
 
 
 def may_be_before(applied: str, found: str | None) -> bool:
-    """Whether the GTIDs `found` before a place of a log may be those of a checkpoint (`applied`) at this place.
+    """Whether the GTIDs `found` in a log before a checkpoint's place may be the checkpoint's GTIDs, `applied`.
 
-    Also True if one of the two sets is not known. False if one of them cannot be read.
+    True if one of the two sets is not known; False if one of them cannot be parsed.
     """
     if not applied or found is None:
         return True
@@ -251,9 +250,9 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
     """Refuses a relay that has another server's log file (`there`) at a checkpoint's place.
 
     `known` is the checkpoint's log file, of another server than `there`; None if it is not known. The relay's log is
-    right nevertheless if the GTIDs `found` before this place are those of the checkpoint. The checkpoint's set may be
-    unknown, or lack transactions from before its task began, in two cases: the servers may be one server, or one has a
-    copy of the other's log file. `start_again` accepts such a server, too.
+    right nevertheless if the GTIDs `found` before this place are the checkpoint's GTIDs. The checkpoint's set may be
+    unknown, or lack transactions from before its task began, in two cases: the two servers may be the same server, or
+    one server has a copy of the other's log file. `start_again` also accepts such a server.
     """
     if known is None:
         is_same = may_be_before(gtid_set, found)
@@ -274,8 +273,8 @@ def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, foun
 def _has_common_lasts(ours: GtidSet, there: GtidSet) -> bool:
     """Whether a log's GTIDs (`there`) have the checkpoint's last transaction of each server UUID that both sets have.
 
-    MySQL's executed set, which a first start may have stored as the checkpoint's, has more than the log: transactions
-    of a backup from which the server was made are in no log file.
+    A first start may have stored MySQL's executed set in the checkpoint. This set may have GTIDs that no log file has:
+    those in the backup from which the server was made.
     """
     if not (isinstance(ours, MySqlGtidSet) and isinstance(there, MySqlGtidSet)):
         return _is_within(ours, there)
@@ -285,7 +284,7 @@ def _has_common_lasts(ours: GtidSet, there: GtidSet) -> bool:
 
 
 def _are_same(gtid_set: str, found: str | None, *, may_lack: bool) -> bool:
-    """Whether the two sets are equal. With `may_lack`, a set may be unknown, and the first one may lack old GTIDs."""
+    """Whether the two sets are equal. With `may_lack`, a set may be unknown, and `gtid_set` may lack old GTIDs."""
     if not gtid_set or found is None:
         return may_lack
     try:
@@ -296,12 +295,12 @@ def _are_same(gtid_set: str, found: str | None, *, may_lack: bool) -> bool:
 
 
 def _may_be_same(one: str, other: str) -> bool:
-    """Whether two identities may be of one server: a MariaDB may be in a new container, or on another machine."""
+    """Whether two identities may be of the same server: a MariaDB may be in a new container or on another machine."""
     return one.partition(PLACE_OF_MARIADB)[0] == other.partition(PLACE_OF_MARIADB)[0]
 
 
 def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
-    """Refuses another server while a part of the old server's log has to be fetched again.
+    """Refuses another server while a part of the old server's log has to be received again.
 
     Tasks may already have applied changes of this part, at places in the old log. From the new server, the same changes
     would come with other Lsns, and would be applied twice.
@@ -317,7 +316,7 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
 
 
 def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
-    """Refuses a log file that only has the same name as the file that was read before."""
+    """Refuses a log file that has the name of the file that was read before, and is another file."""
     if not is_same_file(known, seen):
         raise _went_back("the log file of this name is not the file that was read before", where)
 
@@ -340,7 +339,7 @@ def _check_not_behind(position: Position, server: SourceState, where: Where) -> 
     last = Position(newest, end).log_index
     if size is None and position.offset == FILE_HEAD and position.log_index == last + 1:
         what = f"{newest} was read to its end, and {position.file} is not there yet"
-        raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it")
+        raise Transient(SOURCE_BEHIND, what, where=where, todo="Nothing to do now: the replicator waits for this file")
     if size is None and position.log_index > last:
         raise _went_back(f"{position} was received, but the log ends in {newest}", where)
 
@@ -373,11 +372,11 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
 
 
 def _is_of(applied: AppliedPlace, found: str | None, server: SourceState, *, exactly: bool) -> bool:
-    """Whether a position may be the checkpoint's position, by the GTIDs before it.
+    """Whether a place in this server's log may be the checkpoint's place: compares the GTIDs `found` before the place.
 
     A checkpoint's set may lack transactions from before its task began, but it has the last transactions before the
-    checkpoint. So if another server may have taken over (`exactly`), all GTIDs of the checkpoint must be there, and the
-    last transaction of each server UUID or domain must be the same.
+    checkpoint. So if another server may have taken over (`exactly`), `found` must contain all GTIDs of the checkpoint,
+    and the last transaction of each server UUID or domain must be the same.
     """
     if not exactly:
         return may_be_before(applied.gtid_set, found)
@@ -393,7 +392,7 @@ def _is_of(applied: AppliedPlace, found: str | None, server: SourceState, *, exa
 
 
 def _has_lasts(ours: GtidSet, there: GtidSet) -> bool:
-    """Whether the last transaction of each server UUID or domain in one set is also the last one in the other set."""
+    """Whether the last transaction of each server UUID or domain in `ours` is also its last transaction in `there`."""
     return _lasts(ours).items() <= _lasts(there).items()
 
 
@@ -422,13 +421,13 @@ def _by_gtid(server: SourceState, *, known: bool = True) -> str:
 
 
 def log_made_anew(known: LogFile, there: LogFile, where: Where, *, holder: str) -> Halted:
-    """Returns the error for a source that has made a checkpoint's log file anew. `holder` has the new file."""
+    """Returns the error for a source that has made a checkpoint's log file anew. `holder`: who has the new file."""
     return _went_back(f"the checkpoint is in the log file {known}, but {holder} has {there} under this name", where)
 
 
 def _went_back(what: str, where: Where) -> Halted:
     todo = (
         "The source was restored, reset (RESET MASTER) or lost its last writes. Point the task to a server that has "
-        "them (docs/operate/source-changed.md)."
+        "these transactions (docs/operate/source-changed.md)."
     )
     return Halted(SOURCE_WENT_BACK, what, where=where, todo=todo)

@@ -5,16 +5,17 @@ received. From this place on, the standby's log is read once. Each of its transa
 transactions, by its identity (`pidts.binlog.transaction_identity`):
 
 - The relay continues at the first transaction that was not received. If the standby has committed in the order of its
-  source, nothing comes twice. Otherwise received transactions may follow that transaction, and come again. The place
-  after the last of them is recorded (`pidts.relay.repeats`), and rows before it are written in safe mode.
+  source, no transaction comes twice. If it has not, received transactions may follow that transaction, and come again.
+  The place after the last such transaction is recorded (`pidts.relay.repeats`), and rows before this place are written
+  in safe mode.
 - If the standby's log ends before all received transactions have been found, the standby lacks some of them. It may
   still get these transactions.
 - Transactions may have no identity (MySQL before 8.0.1), or the relay may not have the received transactions any more.
-  Then the relay continues at the sampled place, and everything after this place may have been received before.
+  Then the relay continues at the sampled place, and all changes after this place may have been received before.
 
-Crash points: this module writes nothing. Until the first event of the standby's log is in the relay, a restart finds
-the same samples and searches again. Each search records the place up to which changes may repeat, and the furthest
-place counts.
+Crash points: this module writes no file. Until the first event of the standby's log is in the relay, a restart finds
+the same samples and searches again. After each search, the replicator records the place up to which changes may repeat.
+The last of the recorded places is valid.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from pidts.source.replica import replica_id
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _MOST_BYTES = 256 << 20
-"""The largest number of the relay's bytes in which a standby's transactions are searched."""
+"""A standby's transactions are searched in at most this many bytes of the relay."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 _CONTENT = frozenset({*ROW_EVENTS, EventType.XID, EventType.QUERY})
 
@@ -56,7 +57,7 @@ class StandbyStart:
 
     place: Position
     repeats: Lsn | None
-    """The place up to which received changes may come again; None if none can."""
+    """The place up to which received changes may come again; None if no change can come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class Known:
     all: Counter[Identity]
     awaited: Counter[Identity]
     """The transactions that were received after the sample's place in the source's log. The standby's log must have
-    them after the sample's place in the standby's log: whatever is before this place is also before the sample's place
-    in the source's log.
+    them after the sample's place in the standby's log: changes before that place are also before the sample's place in
+    the source's log.
     """
 
 
@@ -86,13 +87,13 @@ def demand_standby(source: SourceConfig, relay: Path) -> None:
 def standby_start(
     source: SourceConfig, reader: RelayReader, identity: str, logs: Mapping[str, int], server_id: int | None
 ) -> StandbyStart:
-    """Returns where to continue in this server's log, which has the files `logs`; raises if that is impossible."""
+    """Returns where to continue in this server's log, which has the files `logs`; raises if this is impossible."""
     origin, received, where = reader.origin, reader.received, source.where
     samples = read_samples(reader.folder.path, f"{source.host}:{source.port}")
     if origin is None or received is None or samples is None or (samples.source, samples.standby) != (origin, identity):
-        raise _impossible("its log was not compared with the source's log while both servers answered", where)
+        raise _impossible("PiDTS has not compared its log with the source's log while both servers were running", where)
     if received.change_no != origin.change_no:
-        raise _impossible("nothing was received yet from the server that took over last", where)
+        raise _impossible("no log was received yet from the server that took over last", where)
     usable = samples.usable(received.position(origin.log_base))
     if not usable:
         raise _impossible(f"all known places in its log are after {received}, the last place that was received", where)
@@ -122,12 +123,12 @@ Looked: TypeAlias = dict[tuple[str, int], Position]
 def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) -> Position | None:
     """Returns the place of the first transaction of an earlier source server that was never received.
 
-    A transaction counts if the server itself committed it after the received end of its log. It does not count if the
-    relay has received it from a later source: a standby may have got a transaction that the relay had not got. A
-    transaction without an identity always counts.
+    The function searches transactions that the server itself committed after the received end of its log. It ignores
+    transactions that the relay has received from a later source: a standby may have got a transaction that the relay
+    had not got. It never ignores a transaction without an identity.
 
-    Returns None if there is no such transaction, if this server was never read, or if it was installed again. Once the
-    whole log was searched, `looked` advances, and the next call reads only new transactions.
+    Returns None if there is no such transaction, if this server was never read, or if it was installed again. After the
+    whole log was searched, its end is stored in `looked`, and the next call reads only new transactions.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -159,7 +160,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
 
 def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
-    """Returns transactions after `after` of the servers that took over, within the first `_MOST_BYTES`."""
+    """Returns the transactions of servers that took over after `after`, from the first `_MOST_BYTES` of their log."""
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, joined=True):
@@ -179,7 +180,7 @@ class _Walk(Iterator[Begun]):
         self._walker = LogWalker(start.file, start.offset)
         self._events = log_events(source, start, server_id)
         self._has_gtid_events = False
-        """Whether each transaction begins with a GTID event. MySQL before 5.7 writes it only if it uses GTIDs."""
+        """Whether each transaction begins with a GTID event. MySQL before 5.7 writes such events only with GTIDs on."""
         self.server_id = 0
         """The id of the server that first executed the transaction that was read last."""
 
@@ -206,7 +207,8 @@ class _Walk(Iterator[Begun]):
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
     """Returns the last sample after which transactions were received, and these transactions (None: not known).
 
-    The standby's log must have these transactions. Without them, the log of a lagging standby would look complete.
+    The standby's log must have these transactions: without this check, the log of a lagging standby would look
+    complete.
     """
     for sample in usable:
         try:
@@ -252,7 +254,7 @@ def _back_to(
 
 
 def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] | None:
-    """Returns the transactions between two places; None if one has no identity, or if there are too many."""
+    """Returns the transactions between two places; None if a transaction has no identity, or the log is too long."""
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, to, joined=True):
@@ -276,8 +278,8 @@ def aligned(
 ) -> StandbyStart:
     """Returns where the standby's first unreceived transaction begins; raises if an awaited transaction is missing.
 
-    `begun` are the standby's transactions from the sampled place on. After the last of them was read, `end` returns its
-    end, which is the result if all were received.
+    `begun` has the standby's transactions from the sampled place on. After the last transaction was read, `end` returns
+    the place after it. The relay continues there if all transactions were received.
     """
     left, awaited = known.all.copy(), known.awaited.copy()
     place: Position | None = None

@@ -1,4 +1,4 @@
-"""The state of a replicator, and the small file in which other processes can read it."""
+"""The state of a replicator, and the small file in which other processes can read this state."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _INTERVAL = 1.0
 _RESTING_INTERVAL = 5.0
 """The interval, in seconds, of writing the status while the source has nothing to send."""
 _BLOCK = 4096
-"""The file is padded to whole blocks of this size. So a longer status fits into it even on a full disk."""
+"""The file is padded to whole blocks of this size, so that a longer status fits into the file even on a full disk."""
 _READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
-"""If a replicator has written no status for this time, it counts as silent. Usually it writes its status every few
+"""A replicator counts as silent if it has written no status for this time. It normally writes its status every few
 seconds, and its pauses between attempts are shorter than this time.
 """
 _COMPUTE_SECONDS = 600.0
@@ -54,7 +54,7 @@ class ReplicatorState:
     unreceived_bytes: int | None = None
     """The same as `behind_bytes`, but at the last check by `LogWatch`, which checks more often."""
     lag_seconds: float | None = None
-    """How long the source's log takes to reach the relay; None before it was measured."""
+    """The seconds that the source's log takes to reach the relay; None before the first measurement."""
     waiting: float | None = None
     """The share of the time since the previous status in which the replicator waited for the source; None: unknown."""
     cpu: float | None = None
@@ -64,7 +64,7 @@ class ReplicatorState:
     round_trip_seconds: float | None = None
     """The round trip of a query that reads no table; None: unknown."""
     clock_ahead_seconds: float | None = None
-    """How much the source's clock is ahead of this machine's, to half a round trip; None: unknown."""
+    """The seconds by which the source's clock is ahead of this machine's, to half a round trip; None: unknown."""
     warning: str = ""
     """The warning that the source may soon purge log that the relay lacks; empty if there is none."""
     error: PidtsError | None = None
@@ -84,7 +84,7 @@ class ReplicatorState:
 
 
 class StatusFile:
-    """Writes the state to a file: once a second, less often when idle, at once if `connected` or `error` changes."""
+    """Writes the state to a file every second, less often if idle, and at once if `error` or `connected` changes."""
 
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path
@@ -94,7 +94,7 @@ class StatusFile:
         self.state = ReplicatorState(source_id)
 
     def update(self, **changes: Any) -> None:
-        """Changes the state. Writes the state if a write is due, or if `connected` or `error` has changed."""
+        """Changes the state. Writes it if a write is due, or if `connected`, `error` or `warning` has changed."""
         before = self.state
         fails = changes.get("error", before.error) is not None
         self.state = replace(before, **changes, failing_since=(before.failing_since or time()) if fails else 0.0)
@@ -104,7 +104,7 @@ class StatusFile:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next update is written even if `connected` and `error` stay the same."""
+        """Whether enough time has passed since the last write for the next one."""
         rests = self.state.connected and self.state.events == self._written_events and not self.state.unreceived_bytes
         return monotonic() - self._written_at >= (_RESTING_INTERVAL if rests else _INTERVAL)
 
@@ -135,9 +135,9 @@ class SignsOfLife:
     """Writes the status every second in a separate thread while a replicator starts, or compiles a function.
 
     The first bytes of a log make the replicator load its compiled functions, or compile them. Later bytes may need
-    further functions. On a busy machine, this takes longer than the time after which a replicator counts as silent. If
-    a replicator writes no status at any other time, it is stuck. It is also stuck if it compiles for ten minutes
-    without a pause.
+    further functions. On a busy machine, compiling takes longer than the time after which a replicator counts as
+    silent. A replicator that writes no status at any other time is stuck. So is a replicator that compiles for ten
+    minutes without a pause.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class SignsOfLife:
         seconds: float | None = None,
         limit: float = _COMPUTE_SECONDS,
     ) -> None:
-        """`seconds` is the interval of the writes. After `limit` seconds, the start or the compilation is stuck."""
+        """`seconds` is the interval of the writes. A start or a compilation of more than `limit` seconds is stuck."""
         self._status, self._is_compiling, self._seconds = status, is_compiling, seconds or _INTERVAL
         self._limit = limit
         self._has_started, self._closed = False, Event()
@@ -185,8 +185,7 @@ def read_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:
         except FileNotFoundError:
             return None
         except ValueError:
-            # On a full disk the status is overwritten in place, so a reader may see half of it. A moment later it is
-            # complete again.
+            # On a full disk the status is overwritten in place, so a reader may see an incomplete status for a moment.
             if not left:
                 raise
             sleep(_BETWEEN_READS)
@@ -226,7 +225,7 @@ class ReceiveProblem:
 
 
 def not_receiving(relay: Path | str, source_id: str) -> ReceiveProblem | None:
-    """Returns why a source's log is not received; None if it is received, or if this machine cannot find out.
+    """Returns why a source's log is not received; None if it is received, or if this machine has no status.
 
     A replicator that has not written its status for half a minute is stuck or dead.
     """

@@ -1,7 +1,7 @@
-"""Loads the compiled functions, so that no first use waits for them. Functions that are not compiled yet are compiled.
+"""Loads the compiled functions before their first use, or compiles them if they are not compiled yet.
 
 A few invented transactions are sent through a socket into a relay, and are read from the relay. A row is read as a full
-copy does.
+copy reads it.
 """
 
 from __future__ import annotations

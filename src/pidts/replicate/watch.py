@@ -1,16 +1,17 @@
 """Checks every few seconds, on a separate connection, whether the log that is read is still the source's log.
 
-The check notices RESET MASTER on the source. After it, the server writes every commit to a new file, but the replica's
-dump is still of a file that no longer exists. The server sends only heartbeats for this dump. So the stream looks as if
-nothing happened on the source.
+The check notices RESET MASTER on the source. After RESET MASTER, the server writes every commit to a new file, but the
+replica's dump is still of a file that no longer exists. The server sends only heartbeats for this dump. So the stream
+looks as if no program wrote to the source.
 
 Two observations are suspicious:
 
 1. The log ends before the received place. In a log that only grows, this is impossible: the received place is noted
    before the log's end is read.
-2. The log grows and nothing arrives. This is normal for a short time.
+2. The log grows and no event arrives. This is normal for a short time.
 
-Neither observation is a proof. So a second check is made on a new connection, and the replicator compares the logs.
+Neither observation is a proof. So a second check is made on a new connection, and then the replicator compares the
+logs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class StreamCheck:
     bytes: int
     """The bytes that were received up to the moment of the check."""
     logs: tuple[tuple[str, int], ...]
-    """The source's files and their sizes, oldest first; never empty."""
+    """The source's log files and their sizes, oldest first; never empty."""
 
 
 def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
@@ -93,8 +94,7 @@ class LogWatch:
         self._end = StopEvent()
         self._thread = Thread(target=self._run, name="log-watch", daemon=True)
         self.doubt = False
-        """Whether the stream may be reading a log that no longer exists. The replicator clears it after a comparison.
-        """
+        """Whether the stream may be of a log that no longer exists. The replicator clears this after a comparison."""
         self.end: SourceLogEnd | None = None
         """The end of the log at the last check; the replicator's thread reads it."""
         self.unreceived_bytes: int | None = None
@@ -105,7 +105,7 @@ class LogWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops without waiting for a query that hangs on a dead connection."""
+        """Stops the thread; does not wait for a query that hangs on a dead connection."""
         self._end.set()
         self._thread.join(_END_SECONDS)
 
@@ -161,7 +161,8 @@ class LogWatch:
         if ends_before(logs, reading):
             return True
         if before is not None and asked_at < self._before_at + _CONFIRM:
-            # Every stream pauses between two frequent heartbeats. So a later check is compared with the earlier one.
+            # Every stream pauses between two frequent heartbeats, so this check is too early: `before` is kept for a
+            # later check.
             self._before = before
             return False
         self._before_at = asked_at
