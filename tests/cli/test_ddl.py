@@ -138,7 +138,7 @@ def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
     halt = replace(CHANGE, code=error.code, statement="ALTER TABLE shop.a DROP PARTITION p0", todo=error.todo)
     said = advice(halt, str(TASK))
     assert [said.count(command) for command in ("ddl skip", "--resync", "ddl retry", "ddl replace")] == [1, 1, 0, 0]
-    assert said.startswith("Do the same on the target; then run pidts ddl skip")
+    assert said.startswith("Make the same change on the target; then run pidts ddl skip")
     assert "Or skip the statement now, and copy the table again: pidts run" in said
     assert "Stop the task before you copy the table again (with a service: `pidts stop`" in said
 

@@ -2,8 +2,8 @@
 
 A column's type may be *open*, that is, not complete yet:
 
-- `charset` is None if the column inherits it from its table;
-- a text type may have the requested size (`text(100)`);
+- `charset` is None if the column inherits the charset of its table;
+- a text type may have the size that the statement requests (`text(100)`);
 - `collation` may be only a part of a name (`bin`, `uca1400_ai_ci`), to which the charset has to be added.
 
 `pidts.schema.charset_rules` completes an open type.
@@ -21,7 +21,7 @@ from pidts.schema.computed import GeneratedExpression
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Adds a column: after another column, first, or last if the clause says nothing about the order."""
+    """Adds a column: after the column `after`, as the first column, or (with neither) as the last column."""
 
     column: Column
     after: str | None = None
@@ -82,7 +82,7 @@ class SetDefault:
 class AddKey:
     """Adds a key. A key without a name gets a name by the servers' rule.
 
-    `supports_foreign_key`: the server creates the key for a foreign key, if no other key begins with its columns.
+    `supports_foreign_key`: the server creates this key for a foreign key, if no other key begins with its columns.
     """
 
     key: Key
@@ -98,7 +98,7 @@ class AddKey:
 class DropKey:
     """Drops a key by its name; the primary key's name is PRIMARY.
 
-    The key may be one over expressions. Such keys are not part of a structure.
+    The dropped key may be a key over expressions. A structure has no such keys.
     """
 
     name: str
@@ -174,8 +174,8 @@ class PartitionRows:
             "ddl-moves-rows",
             f"{self.what} removes rows from the table, or adds rows to it, without writing them to the log",
             where=Where(table=str(table)),
-            todo=f"Do the same on the target{other}; then run {SKIP}. Or skip the statement now, and copy the table "
-            f"again: {RESYNC}",
+            todo=f"Make the same change on the target{other}; then run {SKIP}. Or skip the statement now, and copy the "
+            f"table again: {RESYNC}",
         )
 
 

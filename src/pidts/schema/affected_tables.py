@@ -21,8 +21,8 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
     """Returns the statements of one transaction.
 
     The relay's index stores the statements of a transaction as one text, which this function splits if possible. Under
-    ANSI_QUOTES a double quote opens a name. If the statement can be parsed only in this mode, the session was in this
-    mode: the server has run the statement.
+    ANSI_QUOTES a double quote opens a name. If a statement can be parsed only with ANSI_QUOTES, its session had this
+    mode, since the server has run the statement.
     """
     whole = _classified(text, default_schema, dialect)
     if not isinstance(whole, ddl.Unknown):
@@ -35,9 +35,10 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
 
 
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
-    """Yields the tables that a statement may change or create, each with a flag: whether it is certainly new.
+    """Yields the tables that a statement may change or create, each with a flag: whether the table is certainly new.
 
-    `there` are the known tables. They are used for a DROP DATABASE, which affects all tables of the database.
+    `there` has the known tables: a DROP DATABASE affects those of the database, and a statement that cannot be parsed
+    may affect those whose names occur in it.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():

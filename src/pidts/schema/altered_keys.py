@@ -1,9 +1,9 @@
 """Computes a table's keys after a statement, with the server's names and in the server's order.
 
 The order matters: if there is no primary key, the first unique key over NOT NULL columns identifies the rows. MySQL
-sorts the keys in each statement that changes a table, MariaDB in each statement that adds a key, see `in_order`. If a
-foreign key needs a key, the server creates one. When another key begins with the same columns, the server drops the key
-that it has created, see `_needed`.
+sorts the keys in each statement that changes a table, MariaDB in each statement that adds a key (`in_order`). If a
+foreign key needs a key, the server creates a key. When another key begins with the same columns, the server drops the
+key that it has created (`_needed`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pidts.schema.parse.key_clause import PRIMARY
 _A = TypeVar("_A")
 
 _DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
-"""The types of columns of which a key may contain only a prefix."""
+"""The column types for which a key may contain only a prefix of the values."""
 _IN_PARTS = _DIVISIBLE | {Kind.GEOMETRY}
 _FIXED = {
     Kind.TINYINT: 1,
@@ -51,7 +51,7 @@ def does_not_fit(table: Table, what: str) -> Halted:
     """Returns the error for a statement that has run on the source, but does not fit the recorded structure."""
     return Halted(
         "ddl-does-not-fit",
-        f"the recorded structure does not fit the statement: {what}",
+        f"the statement cannot be applied to the recorded structure: {what}",
         where=Where(table=str(table.name)),
         todo=f"The recorded structure no longer matches the source: {REJOIN}",
     )
@@ -64,7 +64,7 @@ class KeptColumn:
     before: Column
     after: Column
     is_new: bool
-    """Whether the statement dropped the column and added another one under its name."""
+    """Whether the statement dropped the column and added another column with the same name."""
 
 
 def keys_after(
@@ -72,7 +72,7 @@ def keys_after(
 ) -> tuple[Key, ...]:
     """Returns the table's keys after the actions.
 
-    `kept` contains the old columns that are still used, keyed by their names in lower case. `columns` are the new
+    `kept` contains the old columns that keys can still use, keyed by their names in lower case. `columns` are the new
     columns as the statement defines them: columns of the primary key are not yet set to NOT NULL.
     """
     is_old = not dialect.mariadb and dialect.version < (5, 7, 0)
@@ -90,8 +90,8 @@ def keys_after(
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} already exists")
-            # The server has created the present key for a foreign key (the catalog does not show this). The new key
-            # replaces it.
+            # The server has created the key `present` for a foreign key, which the catalog does not show. The new key
+            # replaces the key `present`.
             named.remove(present)
         named.append(key)
     stored = tuple(_as_stored(key, there, dialect) for key in named)
@@ -115,8 +115,9 @@ def copied_keys(table: Table) -> tuple[Key, ...]:
 def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dialect: Dialect) -> bool:
     """Whether actions that only drop and add keys leave the table's keys and their order unchanged.
 
-    Usually nothing changes if the result has the same keys, as after `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the
-    keys again if the statement drops the unique key that identifies rows, or a key for which MariaDB stores hashes.
+    Usually the order does not change if the keys are the same as before, as after `DROP KEY k, ADD KEY k (a)`. But
+    MariaDB sorts the keys again if the statement drops the unique key that identifies rows, or a key for which MariaDB
+    stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False
@@ -158,8 +159,9 @@ def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]
     """Whether the first key identified rows and no longer does; then MariaDB sorts the keys again.
 
     The first key no longer identifies rows in two cases: one of its columns may be NULL now, or the key was dropped
-    together with its columns. In all other cases MariaDB keeps the order, even if a column's new definition would
-    change it, or if the key itself is dropped. A key for which MariaDB stores hashes does not identify rows.
+    together with its columns. In all other cases MariaDB keeps the order of the keys, even if a column's new definition
+    would change this order, or if the first key itself is dropped. A key for which MariaDB stores hashes does not
+    identify rows.
     """
     first = next(iter(table.keys), None)
     if first is None or not _names_rows(first, table):
@@ -183,8 +185,8 @@ def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, .
     5. other keys;
     6. fulltext keys.
 
-    Keys of equal rank keep their order. The server ranks the keys one by one. So a primary key makes its columns NOT
-    NULL only for the keys that follow it in `keys`.
+    Keys of equal rank keep their order. The server ranks the keys one by one: a primary key makes its columns NOT NULL
+    only for the keys after it in `keys`.
     """
     without_null: set[str] = set()
     ranked: list[tuple[tuple[bool, ...], Key]] = []
@@ -230,7 +232,7 @@ def _key(keys: Sequence[Key], name: str) -> Key | None:
 def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
     """Returns the added keys, without the keys that IF NOT EXISTS skips.
 
-    IF NOT EXISTS looks at the old keys, even dropped ones, and at the keys that the statement has added so far.
+    IF NOT EXISTS compares the name with those of the old keys, even of dropped keys, and of the keys added so far.
     """
     added: list[AddKey] = []
     for item in _of(AddKey, actions):
@@ -269,7 +271,8 @@ def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[A
                 columns=tuple(column for column, _, _ in parts),
                 prefixes=tuple(prefix for _, prefix, _ in parts),
                 descending=tuple(down for _, _, down in parts) if any(down for _, _, down in parts) else (),
-                # The server does not drop a renamed key any more, even if it had created the key for a foreign key.
+                # After a rename, the server never drops the key by itself, even if it created the key for a foreign
+                # key.
                 for_foreign_key=key.for_foreign_key and name not in renamed,
             )
         )
@@ -282,7 +285,7 @@ def _prefix_after(column: KeptColumn, prefix: int | None, dialect: Dialect) -> i
     if column.before == column.after:
         return prefix
     if before.kind in LABELED and not column.is_new and not dialect.mariadb:
-        # MySQL treats ENUM and SET as texts of their labels' length, so the key contains a prefix of them.
+        # MySQL treats ENUM and SET values as texts of their labels' length, so the key contains a prefix of the text.
         size = bytes_in_key(before) or 0
         if after.kind in _DIVISIBLE and size != shown_length(before) * _width(before):
             return size // _width(before) or None
@@ -310,10 +313,10 @@ def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
 
 
 def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys without those that were made for foreign keys and that another key now replaces.
+    """Returns the keys, without keys that were made for foreign keys and that another key now replaces.
 
     As on servers, each key is compared with the keys before it. Of two keys that were made for foreign keys, the longer
-    one stays. Of two equal keys, the later one stays.
+    key stays. Of two equal keys, the later key stays.
     """
     dropped: set[int] = set()
     for at, key in enumerate(keys):
@@ -328,9 +331,9 @@ def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
 
 
 def _replaces(one: Key, other: Key, dialect: Dialect) -> bool:
-    """Whether one of two keys was made for a foreign key and is not needed, since the other begins with its columns.
+    """Whether one key was made for a foreign key and is not needed, since the other key begins with its columns.
 
-    MariaDB and MySQL before 8.0 accept a fulltext key as the other key.
+    On MariaDB and on MySQL before 8.0, the other key may be a fulltext key.
     """
     if not one.for_foreign_key and not other.for_foreign_key:
         return False

@@ -35,7 +35,7 @@ _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
 _MOST_BYTES_IN_MARIADBS_ROW = 65532
-"""A row has at most 65,535 bytes. In MariaDB, a text's length takes two of them, and the flags for NULLs take one."""
+"""A row has at most 65,535 bytes. In MariaDB, two of these bytes are a text's length, and one is for NULL flags."""
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
@@ -57,7 +57,7 @@ def completed(charset: str | None, collation: str | None, inherited: Charset, di
 
 
 def closed(column: Column, table: Charset, dialect: Dialect) -> Column:
-    """Returns the column with everything that it inherits, and with its default in the form that the server stores."""
+    """Returns the column with the charset and collation that it inherits, and its default as the server stores it."""
     kind = column.type
     if kind.is_text:
         charset, collation = completed(kind.charset, kind.collation, table, dialect)
@@ -104,7 +104,7 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
     """Returns the type that MySQL 8.0 and later give a column if one statement redefines it as text and has a CONVERT.
 
-    If the statement says LONGTEXT, this is the result. Otherwise it is the text type with room for the old column's
+    The result is LONGTEXT if the statement says LONGTEXT; if not, the text type with room for the old column's
     characters.
     """
     is_bytes = asked in _BYTES.values()
@@ -117,7 +117,7 @@ def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
 
 
 def _shown_characters(kind: ColumnType) -> int:
-    """Returns how many characters the longest value of a type has as text; 0 if the smallest text type can hold it."""
+    """Returns the number of characters in a type's longest value; 0 if the value fits into the smallest text type."""
     if kind.kind in LOB_BYTES:
         return LOB_BYTES[kind.kind] // (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in (Kind.JSON, Kind.GEOMETRY):

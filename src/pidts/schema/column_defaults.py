@@ -3,8 +3,8 @@
 Under `binlog_row_image=MINIMAL` an INSERT logs the columns that its statement names and the columns that the server
 computes. The server computes auto_increment, stored generated columns, and defaults that are an expression or the
 current time (seen on MySQL 5.6, 9.7 and MariaDB 10.11). So if the log leaves out a column, the column has a constant
-default or no default. If it is NOT NULL and has no default, a session without strict mode has stored the type's zero
-value.
+default or no default. If a left-out column is NOT NULL and has no default, a session without strict mode has stored the
+type's zero value.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _DIGITS = Context(prec=80)
 def default_value(column: Column) -> pa.Array | None:
     """Returns the value as an array of length one; None if it is not known.
 
-    For example, it is not known if the column is auto_increment, or if its default is an expression or the current
-    time. An INSERT logs such a value (see above).
+    The value is not known, for example, if the column is auto_increment, or if its default is an expression or the
+    current time. But an INSERT logs such values (see above).
     """
     parsed = parse_default(column.default)
     if column.generated or column.auto_increment or isinstance(parsed, (CurrentTime, Expression)):

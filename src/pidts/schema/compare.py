@@ -14,7 +14,7 @@ from pidts.schema.statements import AlterTable
 
 
 def differences(expected: Table, actual: Table) -> list[str]:
-    """Returns differences in columns, in their order, types and nullability, and in keys; empty if there are none.
+    """Returns the differences in columns (their names, order, types, nullability) and in keys; empty if there are none.
 
     Details that servers show differently for the same table are ignored: the display width of integers (except
     `tinyint(1)`), the two names of utf8mb3, the case of names, defaults and comments.
@@ -89,10 +89,10 @@ def _said(key: Key) -> str:
 
 
 def origins(statement: AlterTable, before: Table) -> Mapping[str, str | None]:
-    """Returns, for each column after the ALTER, the column's name before it, in lower case; None for a new column.
+    """Returns, for each column after the ALTER, the column's name before the ALTER, in lower case; None if it is new.
 
-    Two structures do not show which old column a new one comes from. `DROP COLUMN d, ADD COLUMN d INT` may not change
-    the structure, but removes all values of `d`.
+    The structures before and after do not show which old column became which new column. `DROP COLUMN d, ADD COLUMN d
+    INT` may leave the structure unchanged, but removes all values of `d`.
     """
     found: dict[str, str | None] = {column.name.lower(): column.name.lower() for column in before.columns}
     renamed: dict[str, str] = {}

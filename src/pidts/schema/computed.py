@@ -1,6 +1,6 @@
 """The expression of a generated column, as tokens of the statement that creates the column.
 
-Another session may read the statement's quotes and backslashes differently. So names and texts are quoted again.
+Another session may read the statement's quotes and backslashes differently, so names and texts are quoted anew.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GeneratedExpression:
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """Returns the words of the expression, to compare it without regard to spaces and the case of letters."""
+        """Returns the words of the expression, for a comparison that ignores spaces and the case of letters."""
         return tuple(
             (token.lexeme.name, token.text) if token.lexeme in (Lexeme.TEXT, Lexeme.SIGN) else ("", token.text.lower())
             for token in self.tokens
@@ -76,10 +76,10 @@ def mentions(computed: str, column: str) -> bool:
 
 
 def of_the_counter(table: Table) -> frozenset[str]:
-    """Returns the columns that are computed from the AUTO_INCREMENT column, directly or through one another.
+    """Returns the columns that are computed from the AUTO_INCREMENT column, directly or through other such columns.
 
-    MariaDB allows this for VIRTUAL columns. If MariaDB chooses the number of a new row, its log has a value that was
-    computed before that: of `id + 1`, the row has 8 and the log has 1. MySQL refuses such columns.
+    MariaDB allows such VIRTUAL columns, and MySQL refuses them. If MariaDB chooses the number of a new row, its log has
+    a value that was computed before the choice: for `id + 1`, the row has 8, but the log has 1.
     """
     found = {column.name.lower() for column in table.columns if column.auto_increment}
     reads = {column.name: _names(column.computed) for column in table.columns if column.computed and found}

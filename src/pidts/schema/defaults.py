@@ -53,7 +53,7 @@ def parse_default(cursor: TokenCursor) -> str | None:
 
 
 def _in_parentheses(cursor: TokenCursor) -> str:
-    """Returns a literal without its parentheses, which some types need on some servers."""
+    """Returns a literal without its parentheses, which some servers demand for some types; any other text unchanged."""
     signs = 1 if cursor.peek(1).text == "-" and cursor.peek(2).lexeme is Lexeme.NUMBER else 0
     inner, following = cursor.peek(1 + signs), cursor.peek(2 + signs)
     text = cursor.skip_parentheses()
@@ -142,9 +142,9 @@ def _zero(column: Column) -> str | None:
 def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], dialect: Dialect) -> tuple[Column, ...]:
     """Returns the columns with the defaults that older servers add to TIMESTAMP columns.
 
-    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL and has no default gets one. The
-    table's first TIMESTAMP column gets the current time, all others the zero date. `defined` names the columns that the
-    statement defines; all other columns keep their defaults.
+    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL and has no default gets a default.
+    For the table's first TIMESTAMP column, this is the current time, and for all others the zero date. `defined` has
+    the names of the columns that the statement defines; all other columns keep their defaults.
     """
     if dialect.explicit_timestamp:
         return tuple(columns)

@@ -29,7 +29,7 @@ class Dialect:
     mariadb: bool = False
     version: tuple[int, int, int] = (8, 4, 0)
     explicit_timestamp: bool = True
-    """The variable `explicit_defaults_for_timestamp`. If off, a TIMESTAMP without attributes is NOT NULL."""
+    """The variable `explicit_defaults_for_timestamp`. If it is off, a TIMESTAMP without attributes is NOT NULL."""
     ansi_quotes: bool = False
     no_backslash_escapes: bool = False
     ignore_space: bool = False
@@ -38,11 +38,11 @@ class Dialect:
     other_types: bool = False
     """Whether the mode is ORACLE or MAXDB, under which DATE or TIMESTAMP mean other types."""
     other_values: bool = False
-    """Whether the modes include one that gives some expressions another meaning."""
+    """Whether the SQL modes include a mode that gives some expressions another meaning."""
     time_zone: str = "+00:00"
-    """The time zone of times in a statement's text; `SYSTEM` means the server's own zone, if this is not UTC."""
+    """The time zone of times in a statement's text; `SYSTEM`: the server's own time zone, which is not UTC."""
     utf8_literals: bool = False
-    """Whether the session's literals are in UTF-8. A column of bytes stores a literal in the session's charset."""
+    """Whether the session's literals are in UTF-8: a binary column stores the bytes of a literal as they were sent."""
     lower_case_names: bool = False
     """Whether `lower_case_table_names` is 1: then names of databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
@@ -62,9 +62,9 @@ class Dialect:
         return cls(mariadb=mariadb, version=(major, minor, patch), explicit_timestamp=explicit)
 
     def under(self, sql_mode: int | None, time_zone: str = "", *, utf8_literals: bool = False) -> Dialect:
-        """Returns the dialect of this server in a QUERY event's session: with its `sql_mode` bits, time zone, charset.
+        """Returns the dialect of this server in the session of a QUERY event, whose settings are the arguments.
 
-        A value that is None or empty changes nothing. `SYSTEM` means the server's own time zone.
+        `sql_mode` None or an empty `time_zone` keeps this dialect's values. `SYSTEM` is the server's own time zone.
         """
         zone = self.time_zone if time_zone in ("", "SYSTEM") else time_zone
         if sql_mode is None:
@@ -115,12 +115,12 @@ class Dialect:
 
 
 def is_utc(zone: str) -> bool:
-    """Whether this is one of the servers' names for UTC."""
+    """Whether `zone` is one of the servers' names for UTC."""
     return zone.upper() in {"+00:00", "-00:00", "UTC", "GMT", "ETC/UTC"}
 
 
 def is_strict(sql_mode: int | None) -> bool:
-    """Whether, under these bits, the server refused statements with values that did not fit."""
+    """Whether a session with these `sql_mode` bits refuses values that do not fit into a column."""
     return sql_mode is None or bool(sql_mode & _STRICT)
 
 

@@ -5,22 +5,22 @@ clause of an ALTER TABLE is a part with one kind. So a filter may remove some pa
 `Ignore: [drop column]`, the statement `ALTER TABLE t ADD a int, DROP b` adds column a, and column b stays. A part is
 removed if the filter of one of its tables refuses it.
 
-If DM has a special kind for a clause, the clause has only this kind: `DROP COLUMN` is only a `drop column`. Otherwise
-the clause is an `alter table`. As in DM, some kinds include more than their names say: ADD INDEX is a `modify
+If DM has a special kind for a clause, the clause has only this kind: `DROP COLUMN` is only a `drop column`. All other
+clauses are an `alter table`. As in DM, some kinds include more than their names say: ADD INDEX is a `modify
 constraint`. DM has some names that it assigns to no clause, such as `add column`. Here, ADD COLUMN has this name in
 addition to DM's kind (`alter table`), so that filters with this name take effect.
 
-For a column's new definition (MODIFY, CHANGE), the kind depends on the structure before the statement. It is the first
-kind in this list that applies. For example, if a column is renamed and made smaller, the kind is only the one for
-smaller columns.
+For a column's new definition (MODIFY, CHANGE), the kind depends on the structure before the statement: it is the first
+kind in this list that applies. For example, if a clause renames a column and reduces its range of values, the kind is
+only `value range decrease`.
 
-1. A change of the values that the column may have: `precision decrease`, `value range decrease`, or else `modify
-   column`.
+1. A change of the values that the column may have: `precision decrease`, `value range decrease`, or `modify column` for
+   all other such changes.
 2. The definition leaves out AUTO_INCREMENT (`remove auto increment`), the column's PRIMARY KEY (`drop primary key`) or
-   its UNIQUE (`drop unique key`). The server keeps these keys, but DM looks only at the text, and this module does the
+   its UNIQUE (`drop unique key`). The server keeps these keys, but DM reads only the text, and this module does the
    same. So `MODIFY id bigint` of a primary key's column is a `drop primary key`.
-3. Default, charset, collation, order of columns, name: a change of each has its own kind. Any other change is an `alter
-   table`.
+3. Default, charset, collation, order of columns, name: a change of each has its own kind. All other changes are an
+   `alter table`.
 
 Some of DM's kinds are surprising: CHAR(20) to CHAR(10) is an `alter table`, DECIMAL(5,2) to DECIMAL(9,2) a `precision
 decrease`. PiDTS keeps these kinds, so that a filter that is copied from DM has the same effect.
@@ -83,7 +83,7 @@ _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 @dataclass(frozen=True, slots=True)
 class StatementPart:
-    """A part of a statement that is filtered by itself: the names of its kind, and the tables whose filters decide."""
+    """A part of a statement that is filtered separately: the names of its kind, and the tables whose filters decide."""
 
     statement: ddl.Statement
     events: frozenset[str]
@@ -112,9 +112,9 @@ def kept_parts(
 def statement_parts(
     statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect
 ) -> tuple[StatementPart, ...]:
-    """Returns the parts of a statement. Each part has a statement of its own, and one kind.
+    """Returns the parts of a statement. Each part has one kind, and a statement of its own.
 
-    If the statements of the parts are run in their order, they do the same as the whole statement.
+    These statements, run one after the other, have the same effect as the whole statement.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():
@@ -163,7 +163,7 @@ def _of_alter(
 
 
 def _first_word(text: str, dialect: Dialect) -> str:
-    """Returns the first word, since CREATE INDEX and DROP INDEX are parsed as ALTER TABLE, but have their own kinds."""
+    """Returns the first word: CREATE INDEX and DROP INDEX are parsed as ALTER TABLE, but have kinds of their own."""
     try:
         return TokenCursor(text, dialect, "").peek().word
     except NotUnderstoodError:
@@ -223,8 +223,8 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 def _column_event(table: Table | None, clause: _Definition, following: Sequence[alter.Action], dialect: Dialect) -> str:
     """Returns the kind of a column's new definition.
 
-    `following` contains the clauses after the definition. The first of them add the definition's own keys. If the
-    structure before the statement is unknown, the kind is `alter table`, as in DM.
+    `following` contains the clauses after the definition. The first of these clauses add the definition's own keys. If
+    the structure before the statement is unknown, the kind is `alter table`, as in DM.
     """
     before = _column(table, clause.old if isinstance(clause, alter.ChangeColumn) else clause.column.name)
     if table is None or before is None:
@@ -298,7 +298,7 @@ def _of_values(old: ColumnType, new: ColumnType) -> str | None:
 
 
 def _of_same(old: ColumnType, new: ColumnType) -> str | None:
-    """Returns the kind of a change of size or sign in one type of DM; None if it has no kind."""
+    """Returns the kind of a change of size or sign within one of DM's types; None if the change has no kind."""
     differs = old.unsigned != new.unsigned
     kind = old.kind
     if kind is Kind.DECIMAL:

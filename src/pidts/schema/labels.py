@@ -1,9 +1,7 @@
-"""Decodes texts that a statement writes as bytes.
-
-Most of these texts are labels of enum and set (`enum(0x41, x'42', b'01000011')`).
+"""Decodes texts that a statement writes as bytes, mostly labels of enum and set (`enum(0x41, x'42', b'01000011')`).
 
 The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is parsed.
-Until then, a lone surrogate stands for each byte: no text of a statement can contain one.
+Until then, a lone surrogate stands for each byte: no text of a statement can contain a lone surrogate.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ def bytes_as_label(data: bytes) -> str:
 
 
 def text_of(data: bytes, charset: str) -> str | None:
-    """Returns the text of these bytes in a charset; None if the charset is unknown, or if the bytes are no text in it.
+    """Returns the text of these bytes in a charset; None if this module has no codec for it, or if they are no text.
 
     If there are too few bytes for a character, zeros are put before them, as servers do.
     """
@@ -58,7 +56,7 @@ def text_of(data: bytes, charset: str) -> str | None:
 
 
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
-    """Returns the labels as the catalog shows them in this charset. In a binary column they keep trailing spaces."""
+    """Returns the labels as the catalog shows them in this charset. In charset `binary`, they keep trailing spaces."""
     texts = (_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
     return tuple(texts) if charset == "binary" else tuple(text.rstrip(" ") for text in texts)
 

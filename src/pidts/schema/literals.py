@@ -75,5 +75,5 @@ def parse_default(sql: str | None) -> CurrentTime | TextLiteral | BytesLiteral |
 
 
 def _closed(inside: str) -> bool:
-    """Whether every quote inside is doubled or escaped. If not, as in `'a' || 'b'`, the default is an expression."""
+    """Whether each quote in `inside` is doubled or escaped; if not (`'a' || 'b'`), the default is an expression."""
     return "'" not in _ESCAPE.sub("", inside)

@@ -2,10 +2,10 @@
 
 A *system-versioned* table keeps the old versions of its rows. The log contains these old versions as further rows:
 after an UPDATE, the log has an INSERT of the old row. The real key is the declared key together with the end of the
-row's validity. If a target applied these INSERTs, it would get rows again that the source has deleted.
+row's validity. If these INSERTs were applied, the target would get rows again that the source has deleted.
 
 A table with an *application-time* period has plain rows. Only the clauses about the period are not supported: the
-server decides how they affect NULLs and keys.
+server decides how these clauses affect NULLs and keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PERIOD = "tables with an application-time period (PERIOD FOR, WITHOUT OVERLAPS)
 
 
 def refuse_periods(cursor: TokenCursor) -> None:
-    """Raises if a clause about versioning or periods begins here, after ADD or DROP."""
+    """Raises if a clause about versioning or periods comes next; ADD or DROP before the clause is already consumed."""
     if any(cursor.at_words(*words) for words in _OF_VERSIONING):
         raise NotUnderstoodError(_VERSIONED)
     if any(cursor.at_words(*words) for words in _OF_PERIODS):

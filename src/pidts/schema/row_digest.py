@@ -1,13 +1,13 @@
 """Makes SQL that computes a number for a row. For equal rows, every MySQL or MariaDB server computes the same number.
 
-Each value becomes a unique text without a `|`. A number becomes its digits, and a time becomes the server's text for
-it. If a value may have any character, the SHA-256 of its bytes in UTF-8 is used. The texts are joined with `|` and
+Each value becomes a unique text without a `|`. A number becomes its digits, and a time becomes the text that the server
+shows. If a value may have any character, the SHA-256 of its bytes in UTF-8 is used. The texts are joined with `|` and
 hashed, and the first 60 bits of the hash are the row's number. The sum of the numbers of all rows is compared. The sum
-does not depend on the order of rows, and a row that occurs twice counts twice.
+does not depend on the order of rows, and a row that occurs twice is added twice.
 
 Different rows have different numbers, except with a probability of 2^-60. Equal rows have equal numbers only if both
-servers spell the values in the same way. If a value is too large for the server to convert, the row's number is NULL.
-In the sum, it counts as `UNKNOWN`.
+servers write the values as the same texts. If a value is too large for the server to convert, the row's number is NULL,
+and `UNKNOWN` is added to the sum instead.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pidts.model.types import BLOBS, IDENTIFIERS
 from pidts.schema.render.definitions import quote, quote_table
 
 UNKNOWN = 10**40
-"""If the digest of a row is NULL, this number is added to the sum. So a sum of at least this value proves nothing."""
+"""This number is added to the sum for each row whose number is NULL: a sum of at least this value proves nothing."""
 
 _CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1", "ucs2", "utf16", "utf16le", "utf32"})
-"""Charsets that UTF-8 has completely. With others, two texts could both become a question mark."""
+"""The charsets whose characters are all in UTF-8. In other charsets, two texts could both become a question mark."""
 _BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, *BLOBS})
 _SHOWN = frozenset({Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _HASHED = IDENTIFIERS | {Kind.JSON}
@@ -34,7 +34,7 @@ _DIGITS = 15
 def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str, str] | None = None) -> str | None:
     """Returns a query for the number of rows and the sum of their numbers; None if a column has no unique text.
 
-    `floats`: whether the server with which the rows are compared writes floating point numbers as this one does. If
+    `floats`: whether the server with which the rows are compared writes floating point numbers as this server does. If
     not, a table with a FLOAT or DOUBLE has no sum, and the result is None. `constants`: the texts that the other server
     has in further columns, after the table's own columns.
     """

@@ -65,7 +65,7 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """Changes one table's structure; CREATE INDEX and DROP INDEX are of this kind, too."""
+    """Changes one table's structure; CREATE INDEX and DROP INDEX also become an `AlterTable`."""
 
     table: TableName
     actions: tuple[Action, ...]
@@ -88,7 +88,7 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """Renames tables by pairs of an old and a new name, one after the other. So a swap uses a third name."""
+    """Renames tables by pairs of an old and a new name, one pair after the other. So a swap needs a third name."""
 
     pairs: tuple[tuple[TableName, TableName], ...]
     if_exists: bool = False
@@ -113,7 +113,7 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class AlterDatabase:
-    """Sets the default charset for future tables; `default`: the server's. If both fields are None, nothing changes."""
+    """Sets the default charset of future tables. `default` means the server's charset; None changes nothing."""
 
     name: str
     charset: str | None = None
@@ -123,7 +123,7 @@ class AlterDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """Drops a database with all its tables, which the statement does not name."""
+    """Drops a database with all its tables; `tables` is empty, since the statement does not name them."""
 
     name: str
     if_exists: bool = False
@@ -140,11 +140,11 @@ class IgnoredStatement:
 
 @dataclass(frozen=True, slots=True)
 class SequenceChange(IgnoredStatement):
-    """Creates, alters or drops SEQUENCE objects of MariaDB. They are not tables, and are not replicated."""
+    """Creates, alters or drops SEQUENCE objects of MariaDB, which are not tables and are not replicated."""
 
     made: tuple[TableName, ...] = ()
     there: tuple[TableName, ...] = ()
-    """`made`: the sequences that the statement creates. `there`: the sequences that exist before and after it."""
+    """`made`: the sequences that the statement creates. `there`: the sequences that it alters."""
     unless_table: tuple[TableName, ...] = ()
     """The names in a CREATE SEQUENCE IF NOT EXISTS, which does nothing if there is a table of this name."""
     gone: tuple[TableName, ...] = ()

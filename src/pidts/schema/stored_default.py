@@ -3,7 +3,7 @@
 Servers accept many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
 `a`. Another server may read a literal differently, so a structure contains the value in the form that catalogs show. If
 MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal differently, this module treats its value as unknown. Examples
-are `DEFAULT 1` of an enum with a label `1`, and digits of a second that one server rounds and another one cuts off.
+are `DEFAULT 1` of an enum with a label `1`, and digits of a second that some servers round and others cut off.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def stored_default(default: str | None, kind: ColumnType) -> str | None:
 def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
     """Returns the default of a TIMESTAMP column in UTC; `zone` is the time zone of the session that has declared it.
 
-    The function does not know the offset of a named zone. With such a zone, the default becomes an expression.
+    The function does not know the offset of a named zone: with such a zone, the default becomes an expression.
     """
     parsed = parse_default(default)
     if default is None or parsed is None or isinstance(parsed, CurrentTime | Expression) or is_utc(zone):
@@ -70,9 +70,9 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
 
 
 def as_bytes(default: str | None) -> str | None:
-    """Returns the default of a binary column, given in UTF-8, in a form that means the same bytes in any session.
+    """Returns the default of a binary column, a literal in UTF-8, as a literal with the same bytes in any session.
 
-    The literal itself means other bytes in some sessions: for `'é'`, a latin1 session stores the single byte E9.
+    The original literal has other bytes in some sessions: for `'é'`, a latin1 session stores the single byte E9.
     """
     parsed = parse_default(default)
     if default is None or default.isascii() or not isinstance(parsed, TextLiteral) or _INTRODUCED.match(default):
@@ -142,7 +142,7 @@ def _number(value: TextLiteral | BytesLiteral | Number) -> Decimal:
 
 
 def _whole(value: TextLiteral | BytesLiteral | Number) -> int:
-    """Returns the whole number that servers store for a literal. Halves go away from zero, with an exponent to even."""
+    """Returns the whole number that servers store. They round halves away from zero; with an exponent, to even."""
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
@@ -204,7 +204,7 @@ def _labelled(text: str, value: TextLiteral | BytesLiteral | Number, kind: Colum
 
 
 def _label(text: str, kind: ColumnType) -> str | None:
-    """Returns the label that a text names, if any. Case is ignored only for ASCII, for which all collations agree."""
+    """Returns the label that a text names, or None. Case is ignored only in ASCII, where all collations agree."""
     if text in kind.labels:
         return text
     if not text.isascii() or not (kind.collation or "").endswith("_ci"):
@@ -225,7 +225,7 @@ def _bytes(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str 
 
 
 def _moment(text: str | None, kind: ColumnType) -> str | None:
-    """Returns a date, maybe with a time, in parts of at least two digits; None for others, or if it may round up."""
+    """Returns a date or datetime as catalogs show it; None for other texts, or if a server may round the fraction."""
     if text is None:
         return None
     text = text.strip()

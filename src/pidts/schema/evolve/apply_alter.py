@@ -1,8 +1,8 @@
 """Computes a table's structure after an ALTER TABLE. The clauses are applied in the order that servers use.
 
 The clauses of one statement do not take effect one after the other. `CHANGE a b int, CHANGE b a int` swaps two columns,
-and `DROP COLUMN a, ADD COLUMN a text` replaces a column. Columns are dropped and changed first; these clauses use the
-names of the old table. Then columns are added and moved, and keys are created; these clauses use the new names.
+and `DROP COLUMN a, ADD COLUMN a text` replaces a column. First, columns are dropped and changed: these clauses contain
+the old names of columns. Then columns are added and moved, and keys are created: these clauses contain the new names.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _A = TypeVar("_A")
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A column of the new table, and the name that it had before (None for a new column)."""
+    """A column of the new table, and its name in the old table (None for a new column)."""
 
     old: str | None
     column: Column
     place: str = ""
-    """The name, in lower case, of the column that this one replaces in keys; empty if both have the same name."""
+    """The name, in lower case, of the old column whose keys a new column takes over; empty if the names are equal."""
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
-    """Returns the structure after ALTER TABLE. Without `inherited`, the database's charset, unset stays unset."""
+    """Returns the structure after ALTER TABLE. `inherited`: the database's charset; None: unset charsets stay unset."""
     slots = _columns(table, actions, dialect.time_zone)
     changed = _charset(table, slots, actions, dialect, inherited)
     keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
@@ -69,7 +69,7 @@ def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
     """Returns the names that the statement gives to new or renamed keys, and that keys of the table already have.
 
     Usually a server refuses to add a key whose name exists. But if the server made the existing key for a foreign key,
-    the new key replaces it. `altered` cannot distinguish the two, and accepts both.
+    the new key replaces it. `altered` cannot distinguish the two cases, and accepts both.
     """
     added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added
@@ -147,7 +147,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
 
 
 def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
-    """Returns the column. If its expression has an old name of a renamed column, the expression is left out.
+    """Returns the column, without its expression if this contains the old name of a renamed column.
 
     MariaDB has put the new name into the expression, so the old text is wrong, and the new text is not known here.
     """
@@ -188,12 +188,12 @@ def _at(slots: list[_Slot], name: str) -> int | None:
 
 
 def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
-    """Returns the columns, the new one last: in `DROP a, ADD a int FIRST, MODIFY a text`, MariaDB ignores FIRST."""
+    """Moves the new column `name` to the end: in `DROP a, ADD a int FIRST, MODIFY a text`, MariaDB ignores FIRST."""
     return sorted(slots, key=lambda slot: slot.old is None and _fold(slot.column.name) == _fold(name))
 
 
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
-    """Returns the columns with a new one. IF NOT EXISTS looks at old columns and those of earlier clauses."""
+    """Adds a column. IF NOT EXISTS skips it if `named`, the old columns and those of earlier clauses, has its name."""
     if action.if_not_exists and _fold(action.column.name) in named:
         return slots
     return _move(table, [*slots, _Slot(None, action.column, place)], action)
@@ -218,8 +218,8 @@ def _move(
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:
     """Returns, for each old column's name, the column that replaces the old column in keys.
 
-    In `CHANGE h i int, ADD h int`, both `i` and the new `h` could replace the old `h`. The first of them in the new
-    table does.
+    In `CHANGE h i int, ADD h int`, both `i` and the new `h` could replace the old `h`. The column that comes first in
+    the new table replaces it.
     """
     before = {_fold(column.name): column for column in table.columns}
     kept: dict[str, KeptColumn] = {}
@@ -262,7 +262,7 @@ def _charset(
 
 
 def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.ConvertCharset | None:
-    """Returns the statement's last CONVERT, or None. MariaDB adds the collation of an earlier CONVERT to it."""
+    """Returns the statement's last CONVERT, or None. On MariaDB, it has the collation that any CONVERT last named."""
     several = _of(alter.ConvertCharset, actions)
     if not several:
         return None
@@ -271,9 +271,7 @@ def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.Convert
 
 
 def _redefined(column: Column, before: Column | None, own: Charset, every: Charset, dialect: Dialect) -> Column:
-    """Returns a column after a statement that defines it and also has a CONVERT.
-
-    `before` is the old column, if there was one.
+    """Returns a column after a statement that defines it and also has a CONVERT. `before`: the old column, or None.
 
     The column keeps the text type of its definition, even if characters of the new charset take more bytes.
     """
@@ -292,7 +290,7 @@ def _redefined(column: Column, before: Column | None, own: Charset, every: Chars
 
 
 def _binary(column: Column, every: Charset, dialect: Dialect) -> Charset:
-    """Returns the charset to convert to; its `_bin` collation for a column declared as BINARY without a charset."""
+    """Returns the CONVERT's charset and collation; for a column with BINARY and no charset, the `_bin` collation."""
     is_open = column.type.charset is None or _is_old(dialect)
     if column.type.collation != "bin" or not is_open or every[0] == "binary":
         return every
@@ -306,7 +304,7 @@ def _is_old(dialect: Dialect) -> bool:
 def _changes_nothing(
     actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
 ) -> bool:
-    """Whether the CONVERT has no effect. MySQL before 5.7 ignores it if it rewrites no column."""
+    """Whether the CONVERT has no effect: MySQL before 5.7 ignores a CONVERT that rewrites no column."""
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)
@@ -315,9 +313,10 @@ def _changes_nothing(
 def _asked(
     table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> tuple[str | None, str | None]:
-    """Returns the new default charset and its collation; each is None if it is not named.
+    """Returns the new default charset and its collation; each is None if no clause names it.
 
-    If a statement has both DEFAULT CHARACTER SET and CONVERT, MariaDB uses the former, and MySQL the last clause.
+    If a statement has both DEFAULT CHARACTER SET and CONVERT, MariaDB uses DEFAULT CHARACTER SET, and MySQL uses the
+    clause that comes last.
     """
     asked: Sequence[alter.Action] = _of(alter.SetCharset, actions) if dialect.mariadb else ()
     charset, collation = table.charset, table.collation

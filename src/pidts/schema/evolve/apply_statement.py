@@ -16,7 +16,7 @@ from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.evolve.apply_alter import altered
 
 Changes = dict[TableName, Table | None]
-"""The new and altered tables as they are after the statement; None for a dropped table."""
+"""The structures of new and altered tables after the statement; None for a dropped table."""
 
 
 def apply(
@@ -94,7 +94,7 @@ def _create(
             return {}
         raise Halted(
             "ddl-does-not-fit",
-            "the source created a table that already exists in the structures on record",
+            "the source created a table that already exists in the recorded structures",
             where=Where(table=str(name)),
             todo=f"The recorded structure no longer matches the source: {REJOIN}",
         )
@@ -149,7 +149,7 @@ def _known(name: TableName, structures: Mapping[TableName, Table]) -> Table:
 def _missing(name: TableName) -> Halted:
     return Halted(
         "ddl-does-not-fit",
-        "the statement names a table whose structure is not on record",
+        "the statement names a table that the recorded structures lack",
         where=Where(table=str(name)),
         todo=f"If a view was renamed: run {SKIP}. For a table, the recorded structure no longer matches the "
         f"source: {REJOIN}",

@@ -1,15 +1,15 @@
 """The structures of all tables at one place in a log, updated with each statement.
 
-Structures are never guessed: a table may be marked as unknown. If a statement cannot be parsed, or does not fit the
-recorded structures, its tables are unknown from there on.
+Structures are never guessed: a table's structure may be unknown. If a statement cannot be parsed or applied, the
+structures of its tables are unknown after this statement.
 
 A server's catalog shows the *current* structures. The catalog may have been read after the place in the log at which
-reading starts. If a table was altered in between, it is unknown up to its last alteration. An example of what could
-happen otherwise: `a` is renamed to `b`, and a new `a` is created. With the later catalog, older rows could have the
-right number of columns and wrong names.
+reading starts. If a table was altered in between, its structure is unknown up to its last alteration. An example shows
+why: `a` is renamed to `b`, and a new `a` is created. With the later catalog, older rows could have the right number of
+columns and wrong names.
 
-The log itself may show more: with `binlog_row_metadata=FULL` it contains a table's columns before the table's rows, see
-`refined`.
+The log itself may show more: with `binlog_row_metadata=FULL`, it contains a table's columns before the table's rows
+(`refined`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from pidts.schema.evolve.unknown_charset import CANDIDATES, common, with_charset
 _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
-"""Types of MariaDB that are called BINARY in the log."""
-
 Known = Table | str | None
 """A table's structure, the statement that made the structure unknown, or None if there is no such table."""
 
@@ -48,7 +46,7 @@ class RelearnedStructures:
     tables: Mapping[TableName, Known] = field(default_factory=dict)
     charsets: Mapping[str, Charset | None] = field(default_factory=dict)
     sequences: frozenset[TableName] | None = None
-    """The names of all sequences, if they become known again after this transaction; otherwise None."""
+    """The names of all sequences, if they become known again after this transaction; None if they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +61,17 @@ class KnownStructures:
     charsets: Mapping[str, Charset] = field(default_factory=dict)
     """The default charset and collation of each database, which new tables inherit."""
     unknown: Mapping[TableName, str] = field(default_factory=dict)
-    """The tables whose structure is unknown, each with the statement that is the reason."""
+    """The tables whose structure is unknown, each with the statement that made it unknown."""
     unclear: tuple[str, ...] = ()
-    """Statements that could not be parsed. A table that was not known at that time may have been changed by them."""
+    """Statements that could not be parsed: they may have changed tables that this history lacks."""
     complete: bool = True
-    """Whether tables that this history lacks are sure not to exist; False if no complete catalog was read."""
+    """Whether tables that this history lacks certainly do not exist; False if no complete catalog was read."""
     turns: tuple[RelearnedStructures, ...] = ()
     sequences: frozenset[TableName] = frozenset()
     """MariaDB's SEQUENCE objects, as far as a catalog or a statement has shown them."""
 
     def table(self, name: TableName) -> Table | None:
-        """Returns the table's structure; None if none was seen. Raises `Halted` if it is unknown."""
+        """Returns the table's structure; None if this history lacks the table. Raises `Halted` if it is unknown."""
         if (table := self.tables.get(name)) is not None:
             return table
         if name in self.sequences:
@@ -97,15 +95,15 @@ class KnownStructures:
         """Whether rows that the log has under this name are the state of one of MariaDB's SEQUENCE objects.
 
         Such rows are left out. If neither a statement nor a catalog has shown the sequence, two conditions decide: the
-        rows look like a sequence's rows, and there is no table of this name. The second is needed because a copy of a
-        sequence is a table with the same columns.
+        rows look like a sequence's rows, and there is no table of this name. The second condition is needed because a
+        copy of a sequence is a table with the same columns.
         """
         if name in self.tables:
             return False
         return name in self.sequences or (looks_like_one and self.has_no(name))
 
     def after(self, transaction: Transaction, dialect: Dialect) -> KnownStructures:
-        """Returns the history after the next transaction in the log; the same object if nothing has changed.
+        """Returns the history after the next transaction in the log; the same object if no structure has changed.
 
         `dialect` is the server's dialect. If `sql_mode` and time zone of the statement's session are known, pass
         `dialect.under(sql_mode, time_zone)`.
@@ -168,9 +166,9 @@ class KnownStructures:
         )
 
     def doubting(self, changes: Iterable[Transaction], dialect: Dialect) -> KnownStructures:
-        """Returns the history without the tables of schema changes that ran *while* the catalog was read.
+        """Returns the history in which the tables that were changed *while* the catalog was read are unknown.
 
-        The catalog may show the state before or after each of these changes.
+        The catalog may show the structures before or after each of these `changes`.
         """
         changes = [*changes]
         doubtful = {
@@ -189,7 +187,7 @@ class KnownStructures:
         return replace(self, tables=tables, unknown={**self.unknown, **doubtful}, sequences=sequences)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values, for the relay's record."""
+        """Returns the history as plain values for JSON."""
         return {
             "tables": [table.to_json() for table in self.tables.values()],
             "charsets": {name: list(charset) for name, charset in self.charsets.items()},
@@ -213,7 +211,7 @@ class KnownStructures:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> KnownStructures:
-        """Reads the values of `to_json`."""
+        """Returns the history with the values that `to_json` has returned."""
         tables = [Table.from_json(item) for item in data["tables"]]
         return cls(
             tables={table.name: table for table in tables},
@@ -271,7 +269,7 @@ class KnownStructures:
                 return self._lost(text, [name])
         if isinstance(statement, ddl.CreateTableLike) and statement.like in self.sequences:
             return self._put({name: None})  # the new object is a sequence with the same definition
-        # The statement has run on the server, so there was no such table before, even if the record has one.
+        # The statement has run on the server, so there was no such table before, even if this history has one.
         statement = replace(statement, or_replace=True)
         like = self.tables.get(statement.like) if isinstance(statement, ddl.CreateTableLike) else None
         return self._applied(statement, text, dialect, inherits=like is None or like.charset is not None)
@@ -296,8 +294,8 @@ class KnownStructures:
     ) -> KnownStructures:
         """Returns the structures after a statement.
 
-        If it is unknown which charset the table inherits, several charsets are tried. Most statements make the same
-        structure under all of them.
+        If the charset that the table inherits is unknown, several charsets are tried. Most statements make the same
+        structure with each of them.
         """
         schema = statement.table.schema
         default = self.charsets.get(schema) if inherits else None
@@ -317,7 +315,7 @@ class KnownStructures:
         return self._put(changed)
 
     def _renamed(self, statement: ddl.RenameTable, text: str) -> KnownStructures:
-        """Returns the structures after the renames, pair by pair: two tables can swap names by a third one."""
+        """Returns the structures after the renames, pair by pair: two tables can swap names with a third name."""
         state: dict[TableName, Known] = {}
         sequences = self.sequences
         for old, new in statement.pairs:
@@ -328,8 +326,8 @@ class KnownStructures:
                     state[old] = state[new] = None
                 continue
             state[old] = None
-            # A renamed table may have no record. In a complete history, its structure is unknown from here on; in an
-            # incomplete history, the new name has no record either.
+            # The history may lack the renamed table. In a complete history, the structure of the table `new` is then
+            # unknown; an incomplete history also lacks the table `new`.
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
@@ -362,18 +360,18 @@ class KnownStructures:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # `before` returns some tables as unknown, and each of `turns` has the structures of some of these tables from
-        # then on. After the last turn, the log has reached the catalog's place. Then the statements in `unclear` no
-        # longer matter: the catalog already shows their effects.
+        # `before` makes some structures unknown, and each of `turns` has some of these structures, from its Lsn on.
+        # After the last of `turns`, the history is at the catalog's place. Then the statements in `unclear` no longer
+        # matter: the catalog already shows their effects.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 
 def refined(logged: Table, known: Table | None) -> Table:
-    """Returns the structure that the log contains before rows (FULL metadata), completed from the recorded structure.
+    """Returns the structure `logged`, which the log contains before rows (FULL metadata), completed from `known`.
 
     The log lacks unique keys, defaults and generated columns. The log calls MariaDB's UUID and INET types BINARY, and
-    MariaDB's JSON type text. A recorded structure that contradicts the log is from another time. Only its UUID and INET
-    types are used.
+    MariaDB's JSON type text. If `known` contradicts the log, it is from another time, and only its UUID and INET types
+    are used.
     """
     if known is None:
         return logged
@@ -394,8 +392,9 @@ def structure_unknown(name: TableName, statement: str) -> Halted:
         f"the table's structure is not known at this place, because of the statement: {statement[:200]}",
         where=Where(table=str(name)),
         todo=(
-            "Start after that statement, or give the structure with a catalog or CREATE TABLE, or leave the table "
-            "out. With binlog_row_metadata=FULL, the source's log names the columns of all later rows"
+            "Start after that statement, or leave the table out. If you read the log without a task, you can give the "
+            "structure with schema-from (a server or CREATE TABLE). With binlog_row_metadata=FULL, the source's log "
+            "names the columns of all later rows"
         ),
     )
 

@@ -1,7 +1,8 @@
 """The SEQUENCE objects of MariaDB at a place in a log, updated with each statement.
 
-The log contains the state of a sequence as rows of a table with its name. A sequence is not a table, so these rows are
-left out. Sequences and tables share their names, so statements on tables can rename and drop sequences, too.
+The log contains the state of a sequence as rows of a table with the sequence's name. A sequence is not a table, so
+these rows are left out. Statements on tables can also rename and drop sequences, since no table has the name of a
+sequence.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Sequences = frozenset[TableName]
 
 
 def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -> Sequences:
-    """Returns the sequences after a statement. No name in an unparsed statement counts as a sequence."""
+    """Returns the sequences after a statement. After an unparsed statement, no name in it counts as a sequence."""
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences | {*made, *there}) - {*gone}
@@ -44,7 +45,7 @@ def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -
 
 
 def sequences_before(sequences: Sequences, statement: ddl.Statement) -> Sequences:
-    """Returns the sequences before a statement, as far as they follow from the sequences after it."""
+    """Returns the sequences before a statement, as far as `sequences`, those after the statement, show them."""
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences - {*made}) | {*there, *gone}

@@ -1,8 +1,8 @@
 """Applies a statement to a table that inherits an unknown charset.
 
-The statement is applied under several charsets. Everything that is the same under all of them is known: names, signs,
+The statement is applied with each of several charsets. Whatever is equal in all results is known: names, signs,
 precisions, labels, keys. A text column that differs gets `UNKNOWN_CHARSET`. The log may show the column's charset with
-the rows. If not, only the values of this column cannot be read.
+the rows. If it does not, only the values of this column cannot be read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CANDIDATES: tuple[Charset, ...] = (
     ("utf8mb4", "utf8mb4_general_ci"),
     ("binary", "binary"),
 )
-"""Charsets that differ in what matters: the bytes of a character, and if values are characters or bytes."""
+"""Charsets with different numbers of bytes per character, and one for columns of bytes."""
 
 
 def with_charset(table: Table, charset: Charset, dialect: Dialect) -> Table:
@@ -35,9 +35,9 @@ def with_charset(table: Table, charset: Charset, dialect: Dialect) -> Table:
 
 
 def common(tables: Sequence[Table]) -> Table | None:
-    """Returns one table with everything that these tables have in common; None if they differ in more than charsets.
+    """Returns one table with the properties that all of `tables` have; None if they differ in more than charsets.
 
-    `tables` contains the same table under each of `CANDIDATES`, in this order. Columns with an unknown charset get the
+    `tables` contains the same table with each of `CANDIDATES`, in this order. Columns with an unknown charset get the
     text type that they have in the first of these tables.
     """
     first, *others = tables

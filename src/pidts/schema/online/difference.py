@@ -1,7 +1,7 @@
-"""Makes an ALTER TABLE from the difference of two structures, if the difference allows no other ALTER TABLE.
+"""Makes an ALTER TABLE from the difference of two structures, if no other ALTER TABLE makes the same difference.
 
 This module is used if the statements between the two structures are unknown. If one column is gone and another column
-is new, the old column was either renamed or dropped. The structures do not show which, so no ALTER TABLE is returned.
+is new, the old column was either renamed or dropped. The structures do not show this, so no ALTER TABLE is returned.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pidts.schema.actions import Action, AddColumn, AddKey, DropColumn, DropKey,
 from pidts.schema.compare import same_type
 
 _PREFIXED = frozenset({*TEXTS, *BLOBS})
-"""Types of which a key contains only a part of the value. A structure does not show how large this part is."""
+"""Types for which a key contains only a prefix of the value. This module makes no clauses for such keys."""
 
 
 def actions_between(before: Table, after: Table) -> tuple[Action, ...] | None:

@@ -1,13 +1,13 @@
 """Recognizes the tables of online schema changes by gh-ost and pt-online-schema-change by their names.
 
-Such a tool creates an empty *shadow* of the table, alters it, fills it while the table is in use, and swaps the names
-of the two. After that the old table is *trash*; gh-ost also has a changelog table. The target gets all of this as one
-ALTER TABLE, so shadow and trash are not replicated. The statements on the shadow are remembered. When the shadow takes
-the *real* table's name, they are applied to the real table (`swap`).
+Such a tool creates an empty *shadow* of the table, alters the shadow, fills it while the table is in use, and swaps the
+names of the two tables. After the swap, the old table is *trash*; gh-ost's changelog table is trash, too. The target
+gets one ALTER TABLE instead, so shadow and trash are not replicated. The statements on the shadow are remembered. When
+the shadow takes the *real* table's name, these statements are applied to the real table (`swap`).
 
 The roles are recognized only by names: a regular expression matches a whole name, and its only group is the real name.
-If a shadow's name already exists, a tool puts more underscores before it. So `__t_new` may be the shadow of `_t` or of
-`t`.
+If a shadow's name already exists, a tool puts more underscores before the name. So `__t_new` may be the shadow of `_t`
+or of `t`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRASH = (r"^_(.+)_(?:ghc|del|old)$",)
 """The names of the old tables that the tools leave behind, and of gh-ost's changelog table."""
 
 _LONGEST = 64
-"""The largest number of characters of a name. If a name is this long, the tool may have cut it off."""
+"""The largest number of characters of a name. The tool may have cut off a name of this length."""
 
 
 class Role(Enum):
@@ -80,7 +80,7 @@ class OnlineDdl:
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """Returns the real tables whose shadow this table may be; None if any may be, since its name is cut off."""
+        """Returns the real tables whose shadow this may be; None if its name may be cut off: then any table may be."""
         if len(shadow.name) >= _LONGEST:
             return None
         name = self._found(self.shadow, shadow) or ""
@@ -132,7 +132,7 @@ class OnlineDdl:
 
 
 def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
-    """Changes a task file's expressions so that they match whole names; raises ConfigError if one cannot be used."""
+    """Returns a task file's expressions, made to match whole names. Raises ConfigError for an invalid expression."""
     whole = [("" if rule.startswith("^") else "^") + rule + ("" if rule.endswith("$") else "$") for rule in rules]
     for rule in whole:
         if (groups := _compiled(rule, True).groups) != 1:  # noqa: FBT003 - part of the cache's key
@@ -145,7 +145,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
-    """Returns each table's name before and after the whole statement, which renames pair by pair: a swap has three."""
+    """Returns each table's name before and after a whole RENAME, which renames pair by pair: a swap has three pairs."""
     firsts: dict[TableName, TableName] = {}
     for old, new in pairs:
         firsts[new] = firsts.pop(old, old)
@@ -153,7 +153,7 @@ def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
 
 
 def _is_known(was: Role, becomes: Role) -> bool:
-    """Whether a rename belongs to the part on real tables. The rename of a real table to trash does not."""
+    """Whether a rename belongs to the part on real tables: the rename of a real table to trash does not."""
     if was is Role.REAL:
         return becomes is not Role.TRASH
     return was is Role.TRASH and becomes is Role.REAL

@@ -4,8 +4,8 @@ Each statement that alters the shadow is remembered. At the swap, these statemen
 ALTER TABLE. This ALTER TABLE is checked before it runs: it must lead from the real table's structure to exactly the
 shadow's structure, since rows after the swap have this structure. The check fails if the real table was also altered
 without the tool, or if the statements are unknown because the shadow existed before the task. Then an ALTER TABLE is
-made from the difference of the two structures, if the difference allows no other ALTER TABLE. Otherwise the task halts
-at the swap.
+made from the difference of the two structures, if no other ALTER TABLE makes the same difference. If another one could,
+the task halts at the swap.
 
 The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
 real table's rows:
@@ -19,8 +19,8 @@ real table's rows:
 
 Crash points: one commit changes the records of shadows and marks the statement as done in the journal. After a crash
 before this commit, the statement is processed again, with the same records. After the commit, it is not processed
-again. A swap needs the records of its shadow until its ALTER TABLE is done. It always has them: only the commit that
-marks the ALTER TABLE as done removes them. Nothing is kept only in memory.
+again. A swap needs the records of its shadow until its ALTER TABLE is done. Only the commit that marks the ALTER TABLE
+as done removes these records, so a swap always has them. No record is kept only in memory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def translate(
 def untranslated(
     online: OnlineDdl, statement: ddl.Statement, shadows: Mapping[TableName, Shadow]
 ) -> tuple[dict[TableName, Table], dict[TableName, None]]:
-    """Returns the effects of a swap if an operator has run other statements in its place.
+    """Returns the effects of a swap for which an operator has run other statements.
 
     The effects are the structures after the swap, and the shadows whose records are removed.
     """
@@ -217,7 +217,7 @@ class _Step:
                     "an earlier time",
                 )
             if (was, becomes) == (Role.REAL, Role.SHADOW):
-                raise _rows(old, f"it is renamed to {new}, a name of tables that are not replicated")
+                raise _rows(old, f"the table is renamed to {new}, and tables with such names are not replicated")
         trashed = {old for old, new in pairs if self._online.role(old) is Role.REAL is not self._online.role(new)}
         taken = trashed.intersection(new for old, new in pairs if self._online.role(old) is Role.REAL)
         if taken or len(split.swapped) + (split.rest is not None) > 1:
@@ -241,7 +241,7 @@ class _Step:
                 return Translation(statement, self._changed, {real: after}, text)
         raise Halted(
             "online-ddl-differs",
-            f"the statements that altered {name} do not lead from the table's structure to its new one: "
+            f"the statements that altered {name} do not lead from the table's old structure to its new structure: "
             + "; ".join(differences(after, before)),
             where=Where(table=str(real)),
             todo=f"Replace this statement by the ALTER TABLE that the tool was started for: {REPLACE}. Or: {_AGAIN}",
@@ -316,7 +316,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """Returns a new column whose default differs from row to row, so the tool has filled it; None if there is none."""
+    """Returns a new column whose default differs from row to row: the tool has filled it. None if there is none."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

@@ -37,9 +37,9 @@ def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
 def _defined_once(actions: list[alter.Action]) -> list[alter.Action]:
     """Returns the clauses, with only one definition for each column that the statement adds and also redefines.
 
-    In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition counts, with its FIRST or AFTER.
-    `ALTER e SET DEFAULT` changes the first definition, even if the clause comes later. If a column may have existed
-    before the statement, its clauses stay as they are.
+    In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition takes effect, with its FIRST or
+    AFTER. `ALTER e SET DEFAULT` changes the first definition, even if the clause comes later. If a column may have
+    existed before the statement, its clauses stay unchanged.
     """
     gone = {item.name.lower() for item in actions if isinstance(item, alter.DropColumn)}
     added: dict[str, int] = {}
@@ -88,7 +88,7 @@ def take_wait(cursor: TokenCursor) -> None:
 
 
 def _may_follow_without_comma(actions: list[alter.Action], cursor: TokenCursor) -> bool:
-    """Whether the next clause may follow without a comma, as table options and a final partitioning clause may."""
+    """Whether the next clause needs no comma before it: table options and a final partitioning clause need none."""
     if cursor.peek().word in ("PARTITION", "REMOVE"):
         return True
     return not isinstance(actions[-1], alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn | alter.DropColumn)
@@ -133,7 +133,7 @@ def _add(cursor: TokenCursor) -> tuple[alter.Action, ...]:
 
 
 def _conditional(keys: tuple[alter.AddKey, ...], *, condition: bool) -> Iterator[alter.AddKey]:
-    """Yields the keys in a column's clause. The clause's IF EXISTS or IF NOT EXISTS also applies to the keys."""
+    """Yields the keys in a column's clause, whose IF EXISTS or IF NOT EXISTS (`condition`) also applies to the keys."""
     return (replace(key, if_not_exists=condition) for key in keys)
 
 
@@ -245,10 +245,7 @@ _ROWS_STAY = ("ADD", "REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "O
 
 
 def _partition(cursor: TokenCursor) -> alter.Action | None:
-    """Parses a clause about partitions; None if no such clause comes next.
-
-    Such a clause is the last of a statement.
-    """
+    """Parses a clause about partitions, which is always the last clause; None if another clause comes next."""
     word = cursor.peek().word
     if cursor.at_words("PARTITION", "BY") or cursor.at_words("REMOVE", "PARTITIONING"):
         return alter.AlterOption(cursor.skip_to_end(), "partition")
@@ -273,7 +270,7 @@ def _partition(cursor: TokenCursor) -> alter.Action | None:
 
 
 def _other_table(cursor: TokenCursor) -> TableName | None:
-    """Parses the table of EXCHANGE PARTITION … WITH TABLE, or CONVERT … TO/FROM; None if it names no table."""
+    """Parses the table in EXCHANGE PARTITION … WITH TABLE and CONVERT … TO/FROM; None if the clause names no table."""
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word == "TABLE":
             return cursor.table_name()

@@ -1,4 +1,4 @@
-"""Parses a statement of the log into its kind; Unknown if it cannot be parsed exactly: nothing is guessed."""
+"""Parses a statement of the log. A statement that is not fully understood becomes `Unknown`: no part is guessed."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def statements_in(text: str, default_schema: str, dialect: Dialect) -> list[tupl
 
 
 def _of_transaction(parts: Sequence[tuple[str, str]], dialect: Dialect) -> ddl.Statement:
-    """Returns one statement that stands for all statements of a transaction, and may change all of their tables."""
+    """Returns one statement for all statements of a transaction, with all tables whose rows they may change."""
     verb, names = "", dict[TableName, None]()
     for part, schema in parts:
         statement = classify(part, schema, dialect=dialect)
@@ -150,7 +150,7 @@ def _statement(cursor: TokenCursor) -> ddl.Statement:
 
 
 def _skip_settings(cursor: TokenCursor) -> str:
-    """Skips `SET STATEMENT name = value, ... FOR`; returns a setting that changes the meaning of what follows, or "".
+    """Skips `SET STATEMENT name = value, ... FOR`; returns a setting that changes the meaning of the statement, or "".
 
     MariaDB logs the text with these settings, as it was sent. The text must not be ignored like a SET statement: a
     TRUNCATE may follow after FOR.
@@ -178,7 +178,7 @@ def _skip_analyze(cursor: TokenCursor) -> None:
 
 
 def _sequences(cursor: TokenCursor, reason: str) -> ddl.Statement:
-    """Parses the names in CREATE, ALTER or DROP SEQUENCE. The sequence's numbers do not matter."""
+    """Parses CREATE, ALTER and DROP SEQUENCE up to the names; the rest of the statement is ignored."""
     verb = cursor.take_any("CREATE", "ALTER", "DROP")
     cursor.take("OR", "REPLACE")
     cursor.take("TEMPORARY")
@@ -285,7 +285,7 @@ _DATABASE_OPTIONS = ("COMMENT", "ENCRYPTION", "READ", "DEFAULT", "CHARACTER", "C
 
 
 def _at_database_option(cursor: TokenCursor) -> bool:
-    """Whether an ALTER DATABASE names no database, so that it means the current database."""
+    """Whether an ALTER DATABASE names no database: it then alters the current database."""
     words = _DATABASE_OPTIONS
     return cursor.peek().word in words and cursor.peek(1).lexeme is not Lexeme.END and cursor.peek(1).word != "UPGRADE"
 
@@ -312,7 +312,8 @@ def _database_options(cursor: TokenCursor) -> tuple[str | None, str | None]:
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
     """Returns the tables after the first word TABLE, TABLES or ON, so that rules for these tables can be applied.
 
-    Returns no tables if the text has several statements, or if a statement changes rows: `ON DUPLICATE KEY UPDATE`.
+    Returns no tables if the text has several statements, or if its statement changes rows: in INSERT, ON DUPLICATE
+    KEY UPDATE names no table.
     """
     try:
         cursor = TokenCursor(sql, dialect, default_schema)
@@ -356,7 +357,7 @@ def _is_alone(cursor: TokenCursor) -> bool:
 
 
 def _object_word(cursor: TokenCursor) -> str:
-    """Returns the word for the created object, after OR REPLACE, DEFINER = `a`@`b`, ALGORITHM = x, SQL SECURITY x."""
+    """Returns the object's kind, such as VIEW, after OR REPLACE, DEFINER = `a`@`b`, ALGORITHM = x, SQL SECURITY x."""
     ahead = 1
     while True:
         word = cursor.peek(ahead).word

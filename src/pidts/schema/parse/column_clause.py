@@ -20,7 +20,7 @@ from pidts.schema.stored_default import as_bytes, in_utc
 
 @dataclass(frozen=True, slots=True)
 class ColumnClause:
-    """The content of a column's clause: the column, its keys, its place among the columns, its expression."""
+    """The content of a column's clause: the column, its keys, its place (`after`, `first`), and its expression."""
 
     column: Column
     keys: tuple[AddKey, ...]
@@ -31,7 +31,7 @@ class ColumnClause:
 
 @dataclass(slots=True)
 class _Draft:
-    """The part of a column's clause that was parsed so far."""
+    """The part of a column's clause that is parsed so far."""
 
     name: str
     type: ColumnType
@@ -50,7 +50,7 @@ class _Draft:
 def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause:
     """Parses `name type attributes`, and FIRST or AFTER if the clause may have them."""
     if cursor.dialect.other_types:
-        raise NotUnderstoodError("under SQL mode ORACLE or MAXDB type names mean other types")
+        raise NotUnderstoodError("with SQL mode ORACLE or MAXDB, names of types mean other types")
     name = cursor.column_name()
     if cursor.take("SERIAL"):
         draft = _Draft(
@@ -67,7 +67,7 @@ def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause
 
 
 def _keys(draft: _Draft, dialect: Dialect) -> tuple[AddKey, ...]:
-    """Returns a column's keys, the primary key first: on MariaDB, a PRIMARY and UNIQUE column has only that one."""
+    """Returns a column's keys, the primary key first. On MariaDB, a PRIMARY KEY column ignores UNIQUE."""
     keys: tuple[AddKey, ...] = ()
     if draft.primary:
         keys += (AddKey(Key(PRIMARY, (draft.name,), unique=True, primary=True)),)
@@ -172,7 +172,7 @@ _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "ENGINE_ATTRIBUTE", "SECONDARY_EN
 
 
 def _no_matter(cursor: TokenCursor) -> bool:
-    """Consumes the next attribute if it has no effect on values or their form in the log. Returns whether it has."""
+    """Consumes an attribute that affects neither values nor their form in the log; returns whether one came next."""
     if cursor.take_any("VISIBLE", "INVISIBLE", "VIRTUAL", "STORED", "PERSISTENT") or cursor.take("NOT", "SECONDARY"):
         return True
     refuse_periods(cursor)

@@ -80,7 +80,7 @@ def column_type(
 
 
 def parse_type(cursor: TokenCursor) -> ColumnType:
-    """Returns a type with its attributes. The type may be open, see `pidts.schema.actions`."""
+    """Parses a type with its attributes. The type may be open (`pidts.schema.actions`)."""
     base = _base(cursor)
     if base.is_integer or base.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE):
         base = _signed(cursor, base)
@@ -271,11 +271,11 @@ def parse_charset_name(cursor: TokenCursor) -> str:
 def parse_collation_name(cursor: TokenCursor) -> str:
     """Parses the name of a collation, either of one existing charset or for several charsets.
 
-    MariaDB and older MySQL also accept DEFAULT. It means the default collation of the charset, which may be inherited.
+    MariaDB and older MySQL also accept DEFAULT: the default collation of the charset, which may be inherited.
     """
     if cursor.take("DEFAULT"):
         return "default"
     name = collation_name(cursor.word_or_text())
     if charset_of(name) is None and not name.startswith("uca1400_"):
-        raise NotUnderstoodError(f"collation {name} belongs to no charset that is known")
+        raise NotUnderstoodError(f"the charset of collation {name} is not known")
     return name

@@ -1,4 +1,4 @@
-"""Finds the tables whose rows a statement may have changed: INSERT, UPDATE, DELETE and so on, without row events."""
+"""Finds the tables whose rows a statement (INSERT, UPDATE, DELETE and so on) may have changed without row events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AFTER_TABLES = {"UPDATE": ("SET",), "DELETE": ("WHERE", "ORDER", "LIMIT")}
 def parse_dml(cursor: TokenCursor) -> StatementDml:
     """Returns a statement that changes rows: its verb, and the tables that it may change; none if they are not known.
 
-    If an UPDATE or DELETE joins tables, it may name the changed ones by aliases. So all joined tables are returned.
+    An UPDATE or DELETE that joins tables may name the changed tables by aliases, so all joined tables are returned.
     """
     verb = cursor.next().word
     try:
@@ -66,7 +66,7 @@ def _joined_tables(cursor: TokenCursor, verb: str) -> tuple[TableName, ...]:
 
 
 def _skip_derived_table(cursor: TokenCursor) -> bool:
-    """Skips a subquery, LATERAL with a subquery, or a function such as JSON_TABLE; returns whether one comes next."""
+    """Skips a subquery, LATERAL and a subquery, or JSON_TABLE(…); returns False if a table's name comes next."""
     if cursor.peek(1).lexeme is Lexeme.SIGN and cursor.peek(1).text == "(" and cursor.peek().lexeme is Lexeme.WORD:
         cursor.next()
     if not cursor.at_sign("("):

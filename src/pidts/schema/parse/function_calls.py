@@ -1,7 +1,7 @@
 """Finds the stored functions that a statement may call: a stored function may change rows of any table.
 
-If a built-in function and a stored function have the same name, the server calls the built-in one. But a qualified name
-(`shop.count(1)`) is always a stored function, and so is a quoted one. Without the SQL mode IGNORE_SPACE, some names
+If a built-in function and a stored function have the same name, the server calls the built-in function. But a qualified
+name (`shop.count(1)`) or a quoted name always means a stored function. Without the SQL mode IGNORE_SPACE, some names
 mean built-in functions only if no space stands before the parenthesis.
 """
 
@@ -210,7 +210,7 @@ _SELECT_OPTIONS = frozenset(
 _CONSTRUCTORS = frozenset(
     "GEOMETRYCOLLECTION LINESTRING MULTILINESTRING MULTIPOINT MULTIPOLYGON POINT POLYGON".split()  # noqa: SIM905
 )
-"""Built-in functions of MariaDB: POINT takes two arguments, each of the others at least one. With any other number of
+"""Built-in functions of MariaDB: POINT takes two arguments, each other function at least one. With any other number of
 arguments, the name means a stored function.
 """
 
@@ -229,7 +229,7 @@ def _own_functions(version: tuple[int, int, int], *, mariadb: bool) -> frozenset
 
 
 def calls(text: str, dialect: Dialect) -> Iterator[str]:
-    """Yields the functions that the text calls and that may be stored functions, as they are written.
+    """Yields the names, as written, of functions that the text calls and that may be stored functions.
 
     `dialect` has the modes of the statement's session, which decide whether a double quote encloses a name or a text.
 
@@ -266,7 +266,7 @@ class _Reading:
         self._ahead: deque[Token] = deque()
         self._depth, self._is_setting, self._defines, self._first = 0, False, False, _NONE
         self._against = _NONE
-        """The AGAINST of a MATCH whose columns have no parentheses."""
+        """The word AGAINST of a MATCH whose columns have no parentheses."""
         self.begins = True
         """Whether the next token is the first of a statement."""
 
@@ -278,7 +278,7 @@ class _Reading:
             yield token
 
     def may_call(self, name: Token) -> bool:
-        """Whether this may be a function: not in a definition, as a first word, or as the AGAINST of a MATCH."""
+        """Whether this name may be a function: not in a definition, as a first word, or as the AGAINST of a MATCH."""
         return not self._defines and name is not self._first and name is not self._against
 
     def ahead(self) -> Iterator[Token]:
@@ -289,7 +289,7 @@ class _Reading:
             yield token
 
     def follow(self, token: Token, before: Token) -> None:
-        """Takes note of a word, a parenthesis or an end (of `SET STATEMENT … FOR`, too). `before`: the token before."""
+        """Updates the state after a word, a parenthesis or a semicolon. `before` is the token before `token`."""
         word = token.word
         if self.begins:
             self._first, self._depth, self._defines = token, 0, word in _DEFINING
@@ -319,7 +319,7 @@ def _is_own(name: Token, parenthesis: Token, own: Collection[str], dialect: Dial
 
 
 def _is_no_call(before: Token, second: Token, read: _Reading) -> bool:
-    """Whether a name before a parenthesis is no call. `before` is the token before it, `second` the one before."""
+    """Whether a name before a parenthesis is no call. `before` and `second`: the tokens before it, nearest first."""
     if before.lexeme in _OPERANDS or _is(before, ")"):
         return True  # no expression begins here: `IGNORE 1 ROWS (a)`, `MATCH (a) AGAINST ('b')`, `(SELECT 1) q (a)`
     if before.word in _NO_CALL_AFTER or (before.word == "HIGH_PRIORITY" and second.word == "INSERT"):
@@ -331,7 +331,7 @@ def _is_no_call(before: Token, second: Token, read: _Reading) -> bool:
 
 
 def _is_select_option(name: Token, before: Sequence[Token]) -> bool:
-    """Whether the name stands between SELECT and the first column; `before` are the tokens before it, nearest first."""
+    """Whether the name is an option between SELECT and the first column; `before`: the tokens before, nearest first."""
     options = chain((name.word,), (token.word for token in before))
     return next(dropwhile(_SELECT_OPTIONS.__contains__, options), "") == "SELECT" and name.word in _SELECT_OPTIONS
 
@@ -351,7 +351,7 @@ def _is_made_by_mariadb(name: str, read: _Reading) -> bool:
 
 
 def _up_to_close(read: _Reading) -> list[Token]:
-    """Returns the tokens after a parenthesis up to the one that closes it, and two more."""
+    """Returns the tokens after a parenthesis up to the closing parenthesis, and two more tokens."""
     depth, found, ahead = 1, [], read.ahead()
     for token in ahead:
         found.append(token)

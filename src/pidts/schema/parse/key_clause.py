@@ -116,7 +116,7 @@ _VALUED = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
 def _options(cursor: TokenCursor, using: str) -> str:
-    """Parses a key's options; returns the options that servers compare, see `options_compared`."""
+    """Parses a key's options; returns the result of `options_compared`."""
     comment = block_size = ""
     while True:
         if cursor.take_any("USING", "TYPE"):
@@ -153,7 +153,7 @@ def _visibility(cursor: TokenCursor) -> bool:
 
 
 def _engine_option(cursor: TokenCursor) -> bool:
-    """Consumes `word = value`, an option for MariaDB's storage engines; returns whether it came next."""
+    """Consumes `word = value`, an option for MariaDB's storage engines; returns whether this option came next."""
     follower = cursor.peek(1)
     if not cursor.dialect.mariadb or follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False
@@ -180,7 +180,7 @@ def parse_check(cursor: TokenCursor) -> None:
 def parse_references(cursor: TokenCursor) -> str:
     """Parses the table that a foreign key references, and the key's rules; returns the rules that change rows.
 
-    In a session without a database, the referenced table may have no database in its name. It is then in the altered
+    In a session without a database, the referenced table's name may lack the database: the table is then in the altered
     table's database.
     """
     rules: list[str] = []
@@ -198,6 +198,6 @@ def parse_references(cursor: TokenCursor) -> str:
                     rules += [f"ON {when} {' '.join(words)}"] if words in _CHANGING else []
                     break
             else:
-                raise cursor.surprise("what the foreign key does")
+                raise cursor.surprise("the foreign key's action")
         else:
             return " ".join(rules)

@@ -42,7 +42,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """Returns the token in upper case if it may be a keyword; otherwise an empty text."""
+        """Returns the token in upper case if it may be a keyword; an empty text for all other tokens."""
         return self.text.upper() if self.lexeme is Lexeme.WORD else ""
 
 
@@ -111,8 +111,8 @@ def split(text: str, dialect: Dialect) -> list[str]:
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
         if ends and start is not None:
-            # The delimiters of a comment with code, `/*!40101 ... */`, are not tokens. So a statement cannot be joined
-            # from its tokens, and is cut out of the text.
+            # The delimiters of a comment with code, `/*!40101 ... */`, are not tokens. So a statement is cut out of the
+            # text, and not joined from its tokens.
             parts.append(text[start : token.start])
         if ends:
             start, last = None, token.end

@@ -74,7 +74,7 @@ def parse_option(cursor: TokenCursor) -> Action | None:
 
 
 def parse_default_charset(cursor: TokenCursor) -> tuple[str | None, str | None] | None:
-    """Parses `[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` into (charset, collation), of which one is None.
+    """Parses `[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` into (charset, collation); one of them is None.
 
     Both are None for CHARACTER SET DEFAULT. Returns None if no such option comes next.
     """
@@ -102,8 +102,8 @@ def _value(cursor: TokenCursor) -> None:
 def _is_engine_option(cursor: TokenCursor) -> bool:
     """Whether an option for MariaDB's engines comes next.
 
-    ALGORITHM and LOCK do not count: they say how the server makes a change. SEQUENCE raises an error, since it
-    would make the table a sequence.
+    ALGORITHM and LOCK are no such options: they say how the server makes a change. SEQUENCE raises an error, since this
+    option would make the table a sequence.
     """
     follower = cursor.peek(1)
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":

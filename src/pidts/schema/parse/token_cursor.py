@@ -15,7 +15,7 @@ class TokenCursor:
     def __init__(self, sql: str, dialect: Dialect, default_schema: str = "", *, is_lazy: bool = False) -> None:
         """Splits the text into tokens; with `is_lazy`, only as far as they are read.
 
-        Raises NotUnderstoodError if this is not possible. With `is_lazy`, each method may raise it.
+        Raises NotUnderstoodError if the text cannot be split. With `is_lazy`, each method may raise this error.
         """
         self.sql, self.dialect, self.default_schema = sql, dialect, default_schema
         self._rest = tokens(sql, dialect)
@@ -80,13 +80,13 @@ class TokenCursor:
             raise self.surprise(sign)
 
     def at_end(self) -> bool:
-        """Whether only closing semicolons are left."""
+        """Consumes semicolons; returns whether no other token is left."""
         while self.at_sign(";"):
             self.next()
         return self.peek().lexeme is Lexeme.END
 
     def expect_end(self) -> None:
-        """Raises if something is left of the statement."""
+        """Raises unless the statement is at its end."""
         if not self.at_end():
             raise self.surprise("the end")
 
@@ -124,7 +124,7 @@ class TokenCursor:
         return name.lower() if self.dialect.lower_case_names else name
 
     def table_name(self) -> TableName:
-        """Parses `table` or `database.table`, and returns the table (`.table` also means the current database)."""
+        """Parses `database.table`; `table` and `.table` are in the current database."""
         schema, name = self.table_name_parts()
         schema = schema or self.default_schema
         if not schema:
@@ -134,7 +134,7 @@ class TokenCursor:
         return TableName(schema, name)
 
     def table_name_parts(self) -> tuple[str, str]:
-        """Returns the database, empty if none is named, and the table."""
+        """Returns the database (empty if the statement names none) and the table."""
         first = "" if self.at_sign(".") else self._part()
         return (first, self._part()) if self.take_sign(".") else ("", first)
 

@@ -1,8 +1,8 @@
 """Renders the clauses of an ALTER TABLE for MySQL and MariaDB.
 
-MySQL has no IF EXISTS and IF NOT EXISTS in clauses. So this module decides these conditions itself, if the structure
-before the statement is known. Older servers have no RENAME COLUMN. So this module renders a CHANGE instead, if the
-structure after the statement is known.
+MySQL has no IF EXISTS and IF NOT EXISTS in clauses: if the structure before the statement is known, this module
+evaluates these conditions. Older servers have no RENAME COLUMN: if the structure after the statement is known, this
+module renders a CHANGE instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AlterWriter:
     after: Table | None
     collations: Container[str] | None
     computed: Container[str]
-    """Columns, in lower case, that the server computes itself."""
+    """The names, in lower case, of the columns that the target's server computes itself."""
     mariadb: bool
 
     def clause(self, action: alter.Action) -> str:
@@ -101,10 +101,9 @@ class AlterWriter:
         return f"CHANGE COLUMN {condition}{quote(action.old)} {column_clause(new, self.collations)}"
 
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
-        """Returns `IF EXISTS` if the server has to decide whether the column exists, otherwise an empty text.
+        """Returns `IF EXISTS` if the structure is unknown and the source's statement has IF EXISTS (`asked`).
 
-        `asked` says whether the source's statement has IF EXISTS. If it has, and the column does not exist, returns
-        None.
+        Returns None if the statement has IF EXISTS and the column does not exist, and an empty text in all other cases.
         """
         if not asked or self.before is None:
             return "IF EXISTS " if asked else ""

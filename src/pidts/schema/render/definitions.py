@@ -30,8 +30,8 @@ def quote_table(name: TableName) -> str:
 def type_text(kind: ColumnType, collations: Container[str] | None = None) -> str:
     """Returns a type as SQL, with its charset.
 
-    `collations` are those that the server knows; None: all. Here and in the other functions of this module, a collation
-    that the server does not know is left out.
+    `collations` are the collations that the server knows; None: all. In all functions of this module, a collation that
+    the server does not know is left out.
     """
     text = kind.kind.value + _size(kind)
     if kind.unsigned:
@@ -50,7 +50,7 @@ def _size(kind: ColumnType) -> str:
 
 
 def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None) -> str:
-    """Returns ` CHARACTER SET x COLLATE y`; leaves out a part that is not set, and a collation not in `collations`."""
+    """Returns ` CHARACTER SET x COLLATE y`, without a value that is not set or a collation not in `collations`."""
     text = f" CHARACTER SET {charset}" if charset is not None else ""
     if charset == "binary" or collation == "default":
         return text
@@ -76,7 +76,7 @@ def column_clause(column: Column, collations: Container[str] | None = None) -> s
 def computed_clause(
     column: Column, computed: GeneratedExpression, collations: Container[str] | None, *, mariadb: bool
 ) -> str:
-    """Returns a generated column's definition. MariaDB accepts neither NULL nor NOT NULL in it."""
+    """Returns a generated column's definition. In it, MariaDB accepts neither NULL nor NOT NULL."""
     parts = [quote(column.name), type_text(column.type, collations), f"GENERATED ALWAYS AS {computed.sql}"]
     parts.append("STORED" if computed.stored else "VIRTUAL")
     if not (mariadb or column.nullable):
@@ -87,7 +87,7 @@ def computed_clause(
 
 
 def default_sql(kind: ColumnType, default: str) -> str:
-    """Returns a default for MySQL, in parentheses unless it is a literal of a type other than TEXT and BLOB."""
+    """Returns a default for MySQL; a function call, or a default of TEXT, BLOB, JSON or GEOMETRY, in parentheses."""
     if default.startswith("(") or default.lower().startswith("current_timestamp"):
         return default
     return f"({default})" if kind.kind in _UNLIMITED or _CALL.match(default) else default
@@ -99,9 +99,9 @@ _CALL = re.compile(r"[A-Za-z]\w*\s*\(")
 def key_clause(key: Key, table: Table | None, prefixes: tuple[int | None, ...] = ()) -> str:
     """Returns a key's definition; empty if a column's type allows no key and the key is not primary.
 
-    If a column is too long for a key, the key gets the longest prefix that fits, unless `prefixes` gives a length. In a
-    unique key, a longer prefix refuses no row that a shorter one accepts. If a unique key over whole columns gets a
-    prefix, it becomes a plain key.
+    If a column is too long for a key, the key gets the longest prefix that fits, unless `prefixes` gives a length. A
+    unique key with a longer prefix refuses no row that it accepts with a shorter prefix. If a unique key over whole
+    columns gets a prefix, it becomes a plain key.
     """
     kinds = {column.name: column.type for column in table.columns} if table is not None else {}
     if not key.primary and any(kinds[name].kind in _NOT_IN_KEYS for name in key.columns if name in kinds):

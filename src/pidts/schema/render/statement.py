@@ -14,10 +14,7 @@ __all__ = ["column_clause", "create_table", "quote", "quote_table", "render_stat
 
 
 def create_table(table: Table, name: TableName | None = None, collations: Container[str] | None = None) -> str:
-    """Returns the CREATE TABLE for a structure, with the name `name` if it is given.
-
-    `collations` are those that the server knows; None: all. Others are left out.
-    """
+    """Returns the CREATE TABLE for a structure, with the name `name` if it is given. `collations`: see `type_text`."""
     lines = [column_clause(column, collations) for column in table.columns]
     lines += [clause for key in table.keys if (clause := key_clause(key, table))]
     text = f"CREATE TABLE {quote_table(name or table.name)} (\n  " + ",\n  ".join(lines) + "\n)"
@@ -39,11 +36,11 @@ def render_statement(
 ) -> str:
     """Returns the statement's text; empty if no part of it concerns structures.
 
-    `before` is the structure before an ALTER TABLE. If it is given, the function decides IF EXISTS itself, since not
-    every server has this clause. `after` is the structure after an ALTER TABLE. Columns are rendered from it, with
-    everything that they inherit. CREATE OR REPLACE TABLE and RENAME TABLE IF EXISTS are not translated; only MariaDB
-    accepts them. `computed` are the columns, in lower case, that the server computes itself; they are rendered as
-    generated columns. `collations` are those that the server knows; None: all. Others are left out.
+    `before` is the structure before an ALTER TABLE. If it is given, the function evaluates IF EXISTS itself, since not
+    every server has this clause. `after` is the structure after an ALTER TABLE. Columns are rendered from `after`, with
+    their inherited charsets. CREATE OR REPLACE TABLE and RENAME TABLE IF EXISTS are not translated; only MariaDB
+    accepts them. `computed` has the names, in lower case, of columns that the target's server computes itself; they are
+    rendered as generated columns. `collations`: see `type_text`.
     """
     match statement:
         case ddl.CreateTable(table=name, structure=structure):
