@@ -230,7 +230,6 @@ def _decided(
 
 
 def _renamed(source: str, change: SchemaChange, member_changes: Iterable[MemberChange]) -> dict[Member, Member]:
-    """Returns the members that the change renames, each with its new name."""
     names = [
         (source, change.renamed),
         *((one.source, one.renamed) for one in member_changes),

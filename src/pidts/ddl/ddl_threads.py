@@ -112,7 +112,7 @@ class _HaltedChange:
     waits: ChangeWaits | None = None
     """The wait for other shards; None if the change has failed."""
     compared: float = 0.0
-    """When the halt was last compared with what the change waits for."""
+    """The time at which the halt was last compared with the change's present wait."""
 
 
 class DdlThreads:
@@ -219,7 +219,7 @@ class DdlThreads:
         return context.with_different_shards() if finished else context
 
     def close(self, seconds: float) -> None:
-        """Waits this long for running changes, and then leaves them to the next run."""
+        """Waits up to `seconds` for running changes, and then leaves them to the next run."""
         with suppress(Exception):  # the caller already has a change's error, or does not need it
             self.wait(self._begun, seconds, lambda: False)
         self._closed.set()

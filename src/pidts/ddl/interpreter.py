@@ -328,7 +328,6 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
 
 
 def _demand_no_side_effect(due: DueChange) -> None:
-    """Halts if a statement on other tables may have changed tables of the task, too."""
     if why := due.side_effect():
         raise Halted(
             "statement-format",

@@ -141,7 +141,6 @@ def run_ddl(
 
 
 def _report(due: DueChange, step: Admission, shared_tables: SharedTables) -> None:
-    """Logs the change that was made, and the shards whose rows stay on the target."""
     place = due.where.position
     _log.info(_summary(step), statement=due.query.sql, at=place)
     for left in shared_tables.left:

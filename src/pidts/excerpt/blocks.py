@@ -64,7 +64,7 @@ class ServerInput:
         return self.server.source_id
 
     def blocks(self) -> Iterator[LogBlock]:
-        """Yields what the server has sent, block by block."""
+        """Yields the log that the server sends, block by block."""
         if self.follow and self.start is None:
             with closing(connect(self.server)) as session:
                 begins = log_end(session)

@@ -114,7 +114,7 @@ class TypedTable:
 
     name: TableName
     fits: Callable[[Table], bool]
-    """Whether a table's rows have exactly the type that the query expects."""
+    """Returns whether a table's rows have exactly the type that the query expects."""
 
 
 class StreamPlan:

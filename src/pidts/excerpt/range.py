@@ -29,7 +29,6 @@ POINT_FORMS = (
     "an Lsn, a position such as bin.000042:1337, a GTID or a GTID set, a time such as 2024-05-01T08:00:00Z, "
     "or how long ago: -1h30m"
 )
-"""The forms of a point that users may write, for messages."""
 _LSN = re.compile(r"\d{4}\.\d+\.\d+\.\d+", re.ASCII)
 _POSITION = re.compile(r"[^,]+\.\d+:\d+", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?", re.ASCII)

@@ -51,7 +51,6 @@ class RowTransactions:
         self.begins = self.ends = np.array([], np.int64)
         """The bytes in the log file at which each transaction begins and ends."""
         self._with_statements: list[Transaction] = []
-        """The transactions with statements."""
         if log_part.commit is not None:
             self.begins, self.ends = self._take(log_part.commit)
         else:

@@ -66,7 +66,7 @@ class Channel:
 
 @dataclass(slots=True)
 class DatacenterSession:
-    """A session and its datacenter."""
+    """A session on the target's server, and the datacenter to which it writes."""
 
     session: MySqlSession
     datacenter: Datacenter
@@ -108,7 +108,6 @@ class ChannelCommitter:
         self._is_clean = False
         """Whether it is certain that no rows are after `transfer_checkpoint`, as after each commit of this object."""
         self.times = CommitMeter()
-        """The time that all commits so far have taken."""
 
     def commit(
         self,
@@ -210,7 +209,7 @@ class ChannelCommitter:
         return True
 
     def _wrote_ahead(self, own: DatacenterSession, expected: Lsn, make: Make) -> _Ahead | None:
-        """Writes the pieces of a large log part on several connections; returns None if the channel has only one."""
+        """Writes the pieces of a large log part on several connections; None if the channel has one connection."""
         if self._channel.connections == 1:
             return None
         own.session.begin()

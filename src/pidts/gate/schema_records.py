@@ -91,7 +91,6 @@ def altered_type(kind: ColumnType) -> str:
 
 
 def _plain(kind: ColumnType) -> str:
-    """Returns the type without its charset."""
     return type_text(ColumnType(**{**_fields(kind), "charset": None, "collation": None}))
 
 

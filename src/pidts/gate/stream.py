@@ -121,7 +121,6 @@ class ChannelStream:
         """The Lsn up to which the log has no changes for the task, and the number of skipped transactions before it."""
         self._ahead, self._relay_ahead = RecordPrefetch(), RelayReader(context.relay, context.source.source_id)
         self.times = StepTimes()
-        """Measures the time of each step of the thread."""
         self._closed = threading.Event()
         self._leaves = leaves
         self._failure: Exception | None = None

@@ -47,7 +47,7 @@ _LONGEST_CHAR = 255
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """One entry of `column-mappings`. As in DM, `source_column` has no effect: the old value becomes the new value."""
+    """One entry of `column-mappings`. As in DM, `source_column` has no effect; only `target_column` is read."""
 
     schema_pattern: str
     table_pattern: str

@@ -63,7 +63,6 @@ INCOMPATIBLE = frozenset(
         "value range decrease",
     }
 )
-"""The kinds of change that `incompatible ddl changes` means."""
 
 DDL = INCOMPATIBLE | {
     "add column",

@@ -96,7 +96,6 @@ class Destination:
     extracted: tuple[tuple[str, str], ...] = ()
     """The extracted columns' names and values."""
     rule: RouteRule | None = None
-    """The rule that maps the table."""
 
 
 @dataclass(frozen=True, slots=True)

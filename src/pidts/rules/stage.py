@@ -169,7 +169,6 @@ class Rules:
         return EarlyFilter(unwanted, dropped, at)
 
     def _verdicts(self, name: TableName) -> dict[Op, FilterDecision]:
-        """Returns the event filter's verdict on each kind of change."""
         return {op: self.events(name, {event}) for op, event in _EVENTS.items()} if self.events.rules else {}
 
     def passed(self, batch: ChangeBatch) -> ChangeBatch:

@@ -121,7 +121,6 @@ def _secrets(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
 
 
 def _values_of(text: str) -> list[tuple[Place, str]] | None:
-    """Returns the values of all scalars with their places, or None if the text is not YAML."""
     try:
         return [(place, node.value) for place, node in _scalars_of(text)]
     except ConfigError:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Work: TypeAlias = Callable[[Sequence[KeySpan]], Sequence[SpanResult]]
-"""A function that compares spans, and returns one result for each span. Spark sends it to other machines."""
+"""A function that compares spans, and returns one result for each span. Spark may send it to other machines."""
 _LOOK_SECONDS = 0.1
 _TASKS_OF_SLOT = 2
 """The number of tasks in a job for each slot of Spark. With several tasks, all slots end at about the same time."""

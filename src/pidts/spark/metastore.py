@@ -222,7 +222,6 @@ def _each(values: Any) -> list[Any]:
 
 
 def _columns(stored: Any) -> list[tuple[str, str]]:
-    """Returns names and types of the columns of a table or a partition."""
     return [(str(each.getName()), str(each.getType())) for each in _each(stored.getCols())]
 
 

@@ -113,13 +113,12 @@ in the first `_BUSY_SECONDS` without a batch.
 """
 _BUSY_SECONDS = 1.0
 _READS_ROWS = (Phase.ROWS, Phase.REREAD)
-"""The phases of a copy in which rows of the source are read."""
 _DECODED_BYTES = 256 << 20
 """The most bytes of decoded rows that the driver may have in memory. A larger batch is carried out in parts. Only a
 batch with a compressed log, or with row images that lack most columns, can be larger.
 """
 _LITTLE_LOG = 64 << 10
-"""The rows of a batch with less log than this are not measured."""
+"""If a batch has fewer bytes of log than this, the size of its decoded rows is not measured."""
 _PART_SECONDS = 10.0
 """The longest time for which a run that has to end waits until a long batch has written its present part."""
 _LOOK_SECONDS = 0.1
@@ -140,7 +139,6 @@ class _Halts:
     """The halts of schema changes."""
     halts: tuple[Halt, ...]
     tables: frozenset[TableName]
-    """The tables that the halts name."""
     is_about_all: bool
     """Whether a halt names no tables, and so concerns all tables."""
 
@@ -164,28 +162,27 @@ class SparkUse:
     scratch: Path
     """The folder of the attempt's temporary files."""
     is_cluster: bool = False
-    """Whether Spark's processes run on several machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaltRules:
-    """The halts of earlier attempts, and what happens at an error."""
+    """The halts of earlier attempts, and the functions that decide what an error halts."""
 
     rows: Sequence[Halt] = ()
     """The halts of tables whose rows the target has refused. These tables are still halted."""
     earlier: Sequence[Halt] = ()
     """The halts that earlier attempts recorded, with the times at which the tables were halted."""
     is_final: Callable[[Halted], bool] = lambda _: True
-    """Says whether an error halts only its tables, and not the whole run."""
+    """Returns whether an error halts only its tables, and not the whole run."""
     copies_again: Callable[[Halt], bool] = lambda _: False
-    """Says whether the run copies the tables of a halt again: then no operator is needed."""
+    """Returns whether the run copies the tables of a halt again: then no operator is needed."""
 
 
 class TaskStream:
     """Runs batches from a claimed checkpoint until it is stopped or fails."""
 
     leave_seconds = 10.0
-    """How long a run that ends waits for a schema change, or a batch that waits for a lock on the target."""
+    """The longest wait of a run that ends, for a schema change or for a batch that waits for a lock on the target."""
     call_seconds = 30.0
     """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress.
     """
@@ -601,12 +598,10 @@ class TaskStream:
         return counts
 
     def _context_of(self, plan: BatchPlan) -> JobContext:
-        """Returns the context for the work of a batch."""
         context, copying = self._context, plan.end.unfinished
         return context if context.copying == copying else replace(context, copying=copying)
 
     def _execution_of(self, plan: BatchPlan, waiting: int) -> Execution:
-        """Returns how a batch that is not a job yet is carried out."""
         context = self._context
         return execution_of(
             plan, self._direct_rows, waiting, workers=context.workers, buffers_rows=context.target.buffers_rows

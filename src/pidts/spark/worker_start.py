@@ -116,7 +116,6 @@ def _awaited() -> str | int | None:
 
 
 def _connected(place: str | int) -> socket.socket:
-    """Returns a connection that Spark has accepted."""
     seconds = int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15"))
     if isinstance(place, str):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

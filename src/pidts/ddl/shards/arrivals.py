@@ -13,7 +13,7 @@ from pidts.model import Arrival, Member, ShardLock, Table, TableName
 from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 ArrivalKind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
-"""Equal for all arrivals that wait for the same reasons."""
+"""A key that is equal for all arrivals that wait for the same reasons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from pidts.shards.structures import same_version
 
 
 class ShardGroups:
-    """The shard groups of one process, which all threads of all parts use."""
+    """The shard groups of a task, which the threads of all parts of the task use."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class ShardGroups:
         *,
         counts_apart: bool = False,
     ) -> None:
-        """`mode` is the shard mode of the task file (empty: none), `expected` are the sources of all parts.
+        """`mode` is the shard mode of the task file (empty: none), `expected` are all sources of the task.
 
-        `rules` are the rules of the parts: they show the target tables of a source that cannot be reached.
+        `rules` are the rules of each source: they show the target tables of a source that cannot be reached.
         `counts_apart`: the task file promises that tables never give the same number to two rows.
         """
         self.counts_apart = counts_apart
@@ -85,7 +85,7 @@ class ShardGroups:
     def register(
         self, source: str, target_table: Mapping[TableName, Table], *, epoch: int = 0, mariadb: bool = False
     ) -> None:
-        """Registers a new attempt of a part, with its tables and their structures under the target's names."""
+        """Registers a source's new attempt, with the source's tables and their structures under the target's names."""
         with self._changing():
             self._epochs[source], self._mariadb[source] = epoch, mariadb
             for state in self._states.values():
@@ -116,9 +116,9 @@ class ShardGroups:
             return self.known.next_read()
 
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Adds, from the target's record, the members of a part that has not begun.
+        """Adds, from the target's record, the members of a source that has not begun.
 
-        So other members wait only for those tables of the part whose rows are on the target.
+        So other members wait only for those tables of the source whose rows are on the target.
         """
         with self._changing():
             if self.known.take_recorded(source, target_table):
@@ -139,8 +139,8 @@ class ShardGroups:
     ) -> None:
         """Stores the target's record of groups and members, which was read after a source had claimed the task.
 
-        The record lacks events of this process after the reading. An earlier process may still run parts for which this
-        process has not claimed the task, and may change the record.
+        The record lacks events of this process after the reading. An earlier process may still change the record, for
+        sources for which this process has not claimed the task.
         """
         with self._changing():
             for target, table in agreed.items():
@@ -158,7 +158,7 @@ class ShardGroups:
                 self._notify()
 
     def forget(self, source: str) -> None:
-        """Forgets the arrivals of a part whose attempt has ended; its members will arrive again."""
+        """Forgets the arrivals of a source whose attempt has ended; the source's members will arrive again."""
         with self._changing():
             self._forget(source)
             self._notify()
@@ -354,7 +354,7 @@ class ShardGroups:
             return tuple(table for _, table in self.known.of(target))
 
     def tables(self, source: str) -> tuple[TableName, ...]:
-        """Returns the tables of a part."""
+        """Returns the tables of a source."""
         with self._moved:
             return tuple(member.table for member in self.known.members if member.source == source)
 

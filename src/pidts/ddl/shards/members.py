@@ -23,7 +23,7 @@ class Members:
     def __init__(self, mode: ShardMode, expected: Collection[str]) -> None:
         self._mode = mode
         self.sources = frozenset(expected)
-        """The sources of all parts."""
+        """All sources of the task."""
         self._known = set[str]()
         self._presumed, self._excluded = set[str](), set[str]()
         self._leaving: dict[str, frozenset[TableName]] = {}

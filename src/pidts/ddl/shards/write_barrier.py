@@ -24,11 +24,11 @@ from pidts.model import TableName
 _log = structlog.get_logger(__name__)
 
 Keep = Callable[[frozenset[TableName]], None]
-"""Signals to a part's planner which tables are held."""
+"""Signals to a source's planner which tables must wait."""
 
 
 class WriteBarrier:
-    """The write barrier of one process, which all threads of all parts use."""
+    """The write barrier of one process, which the threads of all parts of the task use."""
 
     def __init__(self, patience_seconds: float = 30.0) -> None:
         """A change waits at most `patience_seconds` for the other parts to stop writing."""
@@ -41,7 +41,7 @@ class WriteBarrier:
         self._moved = threading.Condition()
 
     def attend(self, source: str, keep: Keep, held: Collection[TableName] = ()) -> None:
-        """Registers a new attempt of a part, with its waiting tables."""
+        """Registers a source's new attempt, with the source's waiting tables."""
         with self._moved:
             self._keeps[source] = keep
             self._held[source] = frozenset(held)
@@ -57,14 +57,14 @@ class WriteBarrier:
                 self._moved.notify_all()
 
     def set_held(self, source: str, tables: Collection[TableName]) -> None:
-        """Sets the tables of a part that wait after its last batch."""
+        """Sets the tables of a source that wait after the source's last batch."""
         with self._moved:
             self._held[source] = frozenset(tables)
             self._moved.notify_all()
 
     @contextmanager
     def quiet(self, source: str) -> Iterator[None]:
-        """Marks the time between two batches of the part, in which the part does not write."""
+        """Marks the time between two batches of a source, in which its tables are not written."""
         with self._moved:
             self._quiet.add(source)
             self._moved.notify_all()
@@ -76,7 +76,7 @@ class WriteBarrier:
 
     @contextmanager
     def holding(self, tables: Mapping[str, frozenset[TableName]]) -> Iterator[None]:
-        """Holds these tables, keyed by their sources, while the block runs."""
+        """Stops the writing for these tables, keyed by their sources, while the block runs."""
         if not tables:
             yield
             return

@@ -26,7 +26,7 @@ from pidts.rules.expressions.tree import Literal, NotSupportedError
 
 
 class Family(Enum):
-    """Values that are compared and computed in the same way."""
+    """A family of values that are compared and computed in the same way."""
 
     NULL = auto()
     TRUTH = auto()
