@@ -16,6 +16,7 @@ _MOST_READ: Final = 8 << 20
 CHANGES: Final = 20
 """The most schema changes of a task that are shown: the newest ones."""
 _LINES: Final = 2000
+_MOST_NEW: Final = 100
 _SCHEMA_CHANGE: Final = "schema change"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -99,8 +100,8 @@ class LogTail:
     _at: int = 0
     _begun: bool = False
 
-    def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
-        """Returns the lines since the last call, at most the last `most` of them. The first call returns no line."""
+    def new_lines(self) -> list[dict[str, Any]]:
+        """Returns the lines since the last call, at most the last `_MOST_NEW`. The first call returns no line."""
         try:
             state = self.log.stat()
         except OSError:
@@ -116,4 +117,4 @@ class LogTail:
             file.seek(self._at)
             whole, newline, _ = file.read(_LONGEST_LINE).rpartition(b"\n")
         self._at += len(whole) + len(newline)
-        return [line for text in whole.split(b"\n")[-most:] if (line := as_line(text)) is not None]
+        return [line for text in whole.split(b"\n")[-_MOST_NEW:] if (line := as_line(text)) is not None]

@@ -11,16 +11,15 @@ import ipaddress
 import socket
 import struct
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
-def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[str] = _TABLES) -> int | None:
+def user_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     """Returns the id of the user whose socket is at `client`; None if no socket is found."""
     forms = {(_form(client[0], client[1], six=six), _form(server[0], server[1], six=six)) for six in (False, True)}
-    for table in tables:
+    for table in _TABLES:
         try:
             lines = Path(table).read_text("ascii").splitlines()[1:]
         except OSError:
