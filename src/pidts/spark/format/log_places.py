@@ -7,14 +7,13 @@ from contextlib import closing
 
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.cut import pieces
+from pidts.excerpt.files import FIRST_EVENT
 from pidts.excerpt.range import LogRange, Point, RangeFilter
 from pidts.excerpt.start_file import begin_of
 from pidts.model import ConfigError, GtidSet, Lsn, Position, Transaction
 from pidts.relay import RelayReader
 from pidts.source import SourceConfig, binary_logs, connect, position
 from pidts.spark.format.options import EARLIEST, LATEST
-
-_FIRST_EVENT = 4
 
 
 def first_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
@@ -55,7 +54,7 @@ def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
         return point if isinstance(point, Lsn) else Lsn.at(point)
     if isinstance(point, str):
         with closing(connect(server)) as session:
-            place = position(session)[0] if point == LATEST else Position(binary_logs(session)[0][0], _FIRST_EVENT)
+            place = position(session)[0] if point == LATEST else Position(binary_logs(session)[0][0], FIRST_EVENT)
         return Lsn.at(place)
     begin = begin_of(server, point)
     found = pieces(server_blocks(server, begin))

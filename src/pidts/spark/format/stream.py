@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pidts.excerpt.files import FIRST_EVENT
 from pidts.excerpt.plan import Offset, ReadLimits, StreamPlan, TypedTable, only
 from pidts.excerpt.rows import QueryView
 from pidts.excerpt.store import RelayStore
@@ -39,7 +40,6 @@ _WAIT_SECONDS = 0.4
 again at once, which costs more.
 """
 _BEGIN_SECONDS = 120.0
-_FIRST_EVENT = 4
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -170,7 +170,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with closing(connect(server)) as session:
             base = position(session)[0].base
         # The user may have named a row's Lsn, and a row cannot be read without the events before it.
-        return Position.of(base, lsn.log_index, _FIRST_EVENT if lsn == self._options.start else lsn.offset)
+        return Position.of(base, lsn.log_index, FIRST_EVENT if lsn == self._options.start else lsn.offset)
 
     def _await_begin(self) -> Lsn:
         deadline = time.monotonic() + _BEGIN_SECONDS
