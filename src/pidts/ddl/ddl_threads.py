@@ -290,9 +290,8 @@ class DdlThreads:
                         self._resolve(due)
                         return result
                     case AttemptSuperseded(source=""):
-                        self._pause(
-                            self._waits.look
-                        )  # The ddl command may be for another shard, whose thread then reads it.
+                        # The ddl command may be for another shard, whose thread then reads it.
+                        self._pause(self._waits.look)
                     case AttemptSuperseded(source=source):
                         self._shards.forget(source)
                     case ChangeWaits(wait=Wait(begun=(_, _))):

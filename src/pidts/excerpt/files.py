@@ -196,7 +196,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
         if at > first or begins:
             yield FileBlock(view[first:at], offset + first, begins)
         if not is_event:
-            # The intact events before the damaged one were already yielded.
+            # The intact events before the damaged event were already yielded.
             size = int.from_bytes(view[at : at + HEADER_SIZE][_SIZE_AT], "little")
             place = Where(file=where.file, position=f"byte {offset + at}")
             raise DecodeError("bad-size", f"the header of an event gives its size as {size} bytes", where=place)

@@ -94,7 +94,7 @@ def _moment(array: pa.Array, kind: Kind) -> pa.Array:
             text = pc.binary_join_element_wise(text, "Z", "")
     if real is numbers:
         return text
-    mask = unreal.fill_null(False)  # noqa: FBT003 - Arrow's own way
+    mask = unreal.fill_null(False)  # noqa: FBT003 - the value
     return pc.replace_with_mask(text, mask, pa.array(python_values(array.filter(mask), kind), pa.string()))
 
 

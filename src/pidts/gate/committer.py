@@ -271,7 +271,7 @@ class ChannelCommitter:
                 try:
                     connected = connected or self._connect()
                     self._write_piece(connected, rows, expected)
-                except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+                except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
                     failures.add(error)
         finally:
             if connected is not None and failures.first is None:

@@ -52,7 +52,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
     if not special.any():
         return texts
     there = set(np.unique(data[special]).tolist())
-    if _BACKSLASH in there:  # backslashes come first, since the other escapes contain some
+    if _BACKSLASH in there:  # backslashes come first, since the other escapes contain backslashes
         texts = pc.replace_substring(texts, pattern="\\", replacement="\\\\")
     for byte in sorted(there - {_BACKSLASH}):
         written = '\\"' if byte == _QUOTE else _SHORT.get(byte, f"\\u{byte:04x}")

@@ -172,7 +172,7 @@ class ChannelStream:
         """Returns the tables whose structures the task has now."""
         return self._context.structures.keys()
 
-    def only_halts_left(self, relay: RelayReader) -> bool:  # noqa: ARG002 - as a TaskStream is asked
+    def only_halts_left(self, relay: RelayReader) -> bool:  # noqa: ARG002 - the arguments of TaskStream
         """Always false: work that needs an operator ends the run, so it is never the only work that is left."""
         return False
 
@@ -192,7 +192,7 @@ class ChannelStream:
 
     def oldest_waiting(
         self,
-        relay: RelayReader,  # noqa: ARG002 - as a TaskStream is asked
+        relay: RelayReader,  # noqa: ARG002 - the arguments of TaskStream
         received: Lsn,  # noqa: ARG002
         waiting: Mapping[TableName, Lsn],  # noqa: ARG002
     ) -> None:

@@ -41,7 +41,7 @@ def masked(text: str) -> str:
     password, a token or the like, since it may contain the value.
     """
     for start, end in sorted({_value_range(text, node) for _, node in _secrets(text)}, reverse=True):
-        line_end = "\n" if text[start:end].endswith("\n") else ""  # a block of YAML ends with the end of its last line
+        line_end = "\n" if text[start:end].endswith("\n") else ""  # a YAML block includes the end of its last line
         text = f'{text[:start]}"{MASK}"{line_end}{text[end:]}'
     text = _IN_URL.sub(MASK, text)
     return "\n".join(_without_comment(line) for line in text.split("\n"))

@@ -115,9 +115,7 @@ class Spawner:
         if self._process is not None:
             try:
                 self._process.wait(_END_SECONDS)
-            except (
-                subprocess.TimeoutExpired
-            ):  # the spawner may still be loading the program; killing the spawner does not end the tasks
+            except subprocess.TimeoutExpired:  # it may still be loading the program; killing it does not end the tasks
                 self._process.kill()
                 self._process.wait()
         self._asking.shutdown(wait=True, cancel_futures=True)

@@ -139,7 +139,7 @@ def _start_jvm(conf: SparkConf, log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         gateway = start_gateway(conf, file)
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as above
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - Spark offers no public way
 
 
 def start_gateway(conf: SparkConf, errors: IO[bytes] | int, descriptors: Sequence[int] = ()) -> Any:

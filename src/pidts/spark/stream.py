@@ -466,7 +466,7 @@ class TaskStream:
                 self._spark.rest()
                 idle = time.monotonic() - worked
                 if idle >= _BUSY_SECONDS:
-                    self._relay.close()  # an open file takes disk space even after it was purged
+                    self._relay.close()  # an open file takes disk space even after it was deleted
                 self._watch.wait(self._pause(idle))
 
     def _pause(self, idle: float) -> float:
@@ -499,7 +499,7 @@ class TaskStream:
         is_in_parts = counts is None
         if counts is None:
             counts = self._carry_out_in_parts(plan, commit, clock)
-        # A long job may cut slices of any size.
+        # A job may cut a transaction into parts.
         self._moved_keys_cleanup.batch_done(self._context, commit, cut=is_in_parts or execution is Execution.JOB)
         # Most copied rows are already on the target. They are counted only here, when it is certain that they are not
         # read again.

@@ -423,7 +423,7 @@ class ShardGroups:
             return Wait(absent=absent)
         target = arrival.after.name
         agreed = self._agreed(target, state)
-        if agreed is None:  # no member has the table yet: this one creates it
+        if agreed is None:  # no member has the table yet: this member creates it
             return RunDecision(arrival, (arrival,), arrival.after)
         kind, waits = self._kind(arrival), self._examination(target).waits
         known = waits.get(kind) if kind is not None else None

@@ -181,7 +181,7 @@ def as_double(expr: Expr) -> Callable[[Rows], Any]:
     run = as_integer(expr).run
     if expr.family is Family.DOUBLE:
         return run
-    if expr.family is Family.DECIMAL:  # converted through text: a division by a power of ten would round twice
+    if expr.family is Family.DECIMAL:  # via text, since dividing by a power of ten would round twice
         return lambda rows: run(rows).cast(pa.string()).cast(pa.float64())
     if expr.family in INTEGERS:
         return lambda rows: run(rows).cast(pa.float64(), safe=False)
