@@ -166,7 +166,7 @@ class Interpreter:
                 todo = f"To keep the rows on this target: run {SKIP}"
                 if name in renamed:
                     what = f"renamed {name}" if name in left else f"renamed another table to {name}"
-                    todo = f"Rename it back in that zone, then skip both statements. For this one: run {SKIP}"
+                    todo = f"Rename the table back in that zone, and skip both statements. For this one: run {SKIP}"
                 raise Halted(
                     "foreign-write",
                     f"a statement of zone {writer} has {what}, which {whose}",
@@ -323,7 +323,7 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             f"the log has a statement that has changed rows, and no row events for it: {text[:200]}",
             where=where,
             todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. Then skip the "
-            f"statement: {SKIP}; and copy the table again: {RESYNC}",
+            f"statement: run {SKIP}; and copy the table again: run {RESYNC}",
         )
 
 
@@ -335,8 +335,8 @@ def _demand_no_side_effect(due: DueChange) -> None:
             f"task, too: {why}. The statement is: {due.query.sql[:200]}",
             where=replace(due.where, table=", ".join(map(str, due.statement.tables))),
             todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. If the account "
-            f"lacks a privilege, grant it, and run the task again. Otherwise skip the statement: {SKIP}; and copy the "
-            f"tables of the task that it has changed again: {RESYNC}",
+            "lacks a privilege, grant it, and run the task again. Otherwise skip the statement: run "
+            f"{SKIP}; and copy the tables again that the statement has changed: run {RESYNC}",
         )
 
 

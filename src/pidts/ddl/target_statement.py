@@ -52,7 +52,7 @@ def taken(
                 "event-refused",
                 f"an event filter of the task file refuses this statement: {text[:200]}",
                 where=replace(where, table=str(table) if table.name else where.table),
-                todo=f"Look at what it does; then change the filter's action, or give the statements to run: {REPLACE}",
+                todo=f"Change the filter's action, or give the statements for the target: run {REPLACE}",
             )
         return verdict is FilterDecision.TAKE
 

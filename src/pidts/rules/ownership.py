@@ -160,8 +160,8 @@ class Owners:
             "owners-differ",
             f"pidts.owners names zone {zone} for {record}, which moved to zone {record.zone or record.to}{is_moving}",
             where=Where(table=f"{record.schema}.{record.table}"),
-            todo=f"Write zone: {record.zone or record.to} there, in the files of all zones; or move it back before you "
-            "change the file (pidts zones move FILE RANGE --to ZONE)",
+            todo=f"Write zone: {record.zone or record.to} for it in the files of all zones. Or move the range back "
+            "before you change the files: run pidts zones move FILE RANGE --to ZONE",
         )
 
     def columns(self, name: TableName) -> frozenset[str]:
@@ -199,7 +199,7 @@ class Owners:
                 where = Where(table=f"{one.schema}.{one.table}", file=one.file, line=one.line)
                 what = f"{one} is owned twice, by zone {other.zone} and by zone {one.zone}"
                 todo = (
-                    "Leave one of the two in pidts.owners, or give them conditions that are never TRUE for the same row"
+                    "Keep one of the two in pidts.owners, or give them conditions that are never TRUE for the same row"
                 )
                 raise ConfigError("owners-overlap", what, where=where, todo=todo)
 

@@ -132,7 +132,7 @@ def _scalars_of(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
-        raise ConfigError("bad-yaml", "the task file is not YAML", todo="See: pidts check TASK") from None
+        raise ConfigError("bad-yaml", "the task file is not YAML", todo="Run: pidts check TASK") from None
     return list(_scalars(root, (), set()))
 
 

@@ -175,7 +175,7 @@ class StateFolder:
                 "state-folder",
                 f"the state folder cannot be used: {error.strerror}",
                 where=Where(file=str(self.path)),
-                todo="Name another folder: pidts serve --state DIR",
+                todo="Name another folder: run pidts serve --state DIR",
             ) from None
         if not is_private:
             raise ConfigError(

@@ -228,7 +228,9 @@ class Supervisor:
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
                 raise WrongTaskState(
-                    "task-stopped", f"the task {name} is stopped, not paused", todo=f"pidts start {shlex.quote(name)}"
+                    "task-stopped",
+                    f"the task {name} is stopped, not paused",
+                    todo=f"Run: pidts start {shlex.quote(name)}",
                 )
         return self.start(name)
 

@@ -89,4 +89,4 @@ def last_object(output: bytes) -> dict[str, Any] | None:
 
 def _late(words: Sequence[str]) -> TimedOut:
     what = f"pidts {' '.join(words[:2])} has not ended within {_SECONDS:.0f} seconds"
-    return TimedOut("command-late", what, todo="Check whether the task's servers answer: pidts check TASK")
+    return TimedOut("command-late", what, todo="Check whether the task's servers answer: run pidts check TASK")

@@ -319,4 +319,4 @@ def _cause(error: Py4JError) -> str:
         while found.getCause() is not None:
             found = found.getCause()
         return str(found.toString()).partition("\n")[0][:300]
-    return "nothing more is known"
+    return "it gave no reason"

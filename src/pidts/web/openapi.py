@@ -22,7 +22,7 @@ ERROR = {
             "type": ["object"],
             "required": ["code", "what", "where", "todo"],
             "properties": {
-                "code": {"type": "string", "description": "One of docs/reference/errors.md."},
+                "code": {"type": "string", "description": "A code of docs/reference/errors.md."},
                 "what": {"type": "string"},
                 "where": {"type": "object"},
                 "todo": {"type": "string"},

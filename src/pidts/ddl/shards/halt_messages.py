@@ -54,8 +54,8 @@ def blocked_halt(one: BlockedStatement, source: str, position: str, since: float
         "ddl-awaits-tables",
         f"the next statement of these tables also names tables that wait at an earlier statement: {named}{all_wait}",
         todo=f"See what those tables wait for: run {LIST}. They may wait for a shard that is stopped at this "
-        "statement, or for one whose change is later in the same log. In both cases, let the change of those tables "
-        f"run without waiting for that shard: {of_table(UNLOCK, source, others[0])}",
+        "statement, or for a shard whose change is later in the same log. In both cases, let the change of those "
+        f"tables run without that shard: run {of_table(UNLOCK, source, others[0])}",
     )
     halt = Halt.of(error, tuple(names), one.lsn, source=source, position=position, statement=one.text, since=since)
     return replace(halt, awaits=tuple(str(Member(source, name)) for name in others))

@@ -170,7 +170,7 @@ def bits(sign: str, left: Expr, right: Expr) -> Expr:
         change = _BITS[sign]
         return Expr(Family.UINT, lambda rows: change(one(rows), other(rows)), 20, nature=f"a result of {sign}")
     if not (right.family in INTEGERS and right.is_constant and 0 <= right.constant < 2**31):
-        raise NotSupportedError(f"{sign} by a value that is no constant: for large and negative values, results differ")
+        raise NotSupportedError(f"{sign} by a value that is no constant: for large and negative values, servers differ")
     shift = pc.shift_left if sign == "<<" else pc.shift_right
     all_out, none = pa.scalar(64, pa.uint64()), pa.scalar(0, pa.uint64())
 

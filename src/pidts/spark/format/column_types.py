@@ -216,7 +216,7 @@ def _floats(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _differs(table: Table, what: str) -> Halted:
     todo = (
-        "Read the log up to the change of the table without `typed`, or give the columns of that time by "
-        "`.schema(...)`, and continue with `typed` from there"
+        "Read the log up to the table's schema change without `typed`, or give the former columns by `.schema(...)`. "
+        "After that change, continue with `typed`"
     )
     return Halted("typed-structure-differs", what, where=Where(table=str(table.name)), todo=todo)

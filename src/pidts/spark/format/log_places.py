@@ -78,7 +78,7 @@ def _entries(reader: RelayReader, first: Lsn) -> Iterable[Transaction]:
 def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
     first, received = reader.first, reader.received
     if first is None or received is None:
-        raise ConfigError("bad-option", "the relay is empty", todo="Start its replicator")
+        raise ConfigError("bad-option", "the relay is empty", todo="Start the replicator of this relay")
     return first, received
 
 
