@@ -121,7 +121,7 @@ class ServedRelay:
     # The answers to requests of followers.
 
     def more(self, has: IndexPrefix, seconds: float) -> LogResponse:
-        """Returns the piece after a copy's end as soon as it exists; after `seconds`, an answer without a piece."""
+        """Returns the piece after a copy's end. Without new log for `seconds`, the answer has no piece."""
         deadline = time.monotonic() + seconds
         while True:
             rings = self._rings

@@ -11,7 +11,7 @@ _FIRST_REQUEST_SECONDS: Final = 15.0
 
 
 class TimedProtocol(H11Protocol):
-    """Closes a connection that has sent no request after some seconds: it would keep a file descriptor."""
+    """Closes a connection that has sent no request after some seconds: otherwise it would keep a file descriptor."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""

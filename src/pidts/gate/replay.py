@@ -81,7 +81,7 @@ class ReplayedTable:
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
 
     def known(self, there: Iterable[str]) -> tuple[str, ...]:
-        """Returns the key's columns, and the current columns whose values an image with the columns `there` has."""
+        """Returns the key's columns, and the current columns for which an image with the columns `there` has values."""
         has = {*there, *self.identity}
         return tuple(name for name, own in self.names.items() if own is not None and name in has)
 
