@@ -29,7 +29,7 @@ from pidts.apply import Committer
 from pidts.batch import applying
 from pidts.batch.blobs import Blob
 from pidts.batch.log_parts import LogPart, parts
-from pidts.batch.long_batch import LeftBatchError, until_left
+from pidts.batch.long_batch import LeftBatchError, LongBatch
 from pidts.batch.workers import Commit, Workers
 from pidts.model import (
     ChangeBatch,
@@ -273,20 +273,30 @@ def test_a_committer_that_has_left_the_checkpoint_itself_applies_it_once_whereve
 def test_a_batch_that_is_left_between_two_parts_has_written_nothing():
     run = Run(Transaction(random.Random(4), 60), range(0, 60, 5), 1, None)
     written: list[str] = []
-    run.target.store.hook = written.append
+    seen: list[int] = []
+    batch = LongBatch()
+
+    def leave(operation: str) -> None:
+        written.append(operation)
+        seen.append(batch.written)
+        batch.is_left = written.count("write") >= 3
+
     with run.begun() as (committer, before):
         commit = Commit((before,), (replace(before, lsn=END, batch=before.batch + 1),))
 
-        def parts_until(most: int) -> Iterator[LogPart]:
-            return until_left(run.transaction.log_parts(run.cuts, 1, 0), lambda: written.count("write") >= most)
+        def log_parts() -> Iterator[LogPart]:
+            return batch.until_left(0, run.transaction.log_parts(run.cuts, 1, 0))
 
-        written.clear()
+        run.target.store.hook = leave
         with pytest.raises(LeftBatchError):
-            applying.apply_long(committer, commit, 0, partial(parts_until, 3), part_bytes=2000)
+            applying.apply_long(committer, commit, 0, log_parts, part_bytes=2000)
         assert written.count("write") >= 3
         assert run.bags() == run.nothing
-        applying.apply_long(committer, commit, 0, partial(parts_until, 1000), part_bytes=2000)
+        run.target.store.hook, batch.is_left = None, False
+        applying.apply_long(committer, commit, 0, log_parts, part_bytes=2000)
     assert run.bags() == run.wanted
+    assert seen == sorted(seen)
+    assert 0 < seen[-1] < batch.written == sum(map(len, run.transaction.log_parts(run.cuts, 1, 0)))
     run.target.forget()
 
 

@@ -19,6 +19,7 @@ In each case the next run plans again what is not committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from pidts.apply import Committer
@@ -36,19 +37,42 @@ class LeftBatchError(Exception):
     """Raised if the run has to end before the batch is done."""
 
 
+@dataclass(slots=True)
+class LongBatch:
+    """A long batch that the driver writes. Another thread reads how far it is, and may end it between two parts."""
+
+    is_left: bool = False
+    """Whether the batch ends with `LeftBatchError` instead of writing its next part."""
+    _written: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def written(self) -> int:
+        """Returns how many changes the workers have written in their present attempts."""
+        return sum(self._written.copy().values())
+
+    def until_left(self, worker: int, log_parts: Iterator[LogPart]) -> Iterator[LogPart]:
+        """Yields the parts of one attempt, and counts each part when the next one is asked for."""
+        self._written[worker] = 0
+        for log_part in log_parts:
+            if self.is_left:
+                raise LeftBatchError
+            changes = len(log_part)
+            yield log_part
+            del log_part  # otherwise a written part would stay in memory while the next one is decoded
+            self._written[worker] += changes
+
+
 def long_work(
-    context: JobContext, commit: Commit, plan: BatchPlan, is_left: Callable[[], bool] | None = None
+    context: JobContext, commit: Commit, plan: BatchPlan, batch: LongBatch | None = None
 ) -> Callable[[Committer, int], Counts]:
     """Returns the function that writes one worker's changes of a long batch, and returns their counts.
-
-    If `is_left()` is true, the function raises `LeftBatchError` instead of writing another part.
 
     If the batch moves held tables, no part is committed by itself. The batch is not in the order of the log, since the
     changes of the held tables come first. So an Lsn would not say which changes of the batch are committed. Only the
     plan shows whether held tables move: they may be held on another worker, and the worker's own places lack them.
     """
     split_rows = None if plan.moves_held else context.split_rows
-    return partial(_written, context, commit, plan.log, plan.tables, split_rows, is_left)
+    return partial(_written, context, commit, plan.log, plan.tables, split_rows, batch)
 
 
 def _written(
@@ -57,21 +81,12 @@ def _written(
     log: Sequence[LogSlice],
     tables: Collection[TableName],
     split_rows: int | None,
-    is_left: Callable[[], bool] | None,
+    batch: LongBatch | None,
     committer: Committer,
     worker: int,
 ) -> Counts:
     def log_parts() -> Iterator[LogPart]:
         found = decode_for(context, log, worker, in_whole_transactions=context.split_rows is not None)
-        return found if is_left is None else until_left(found, is_left)
+        return found if batch is None else batch.until_left(worker, found)
 
     return apply_long(committer, commit, worker, log_parts, split_rows, tables)
-
-
-def until_left(log_parts: Iterator[LogPart], is_left: Callable[[], bool]) -> Iterator[LogPart]:
-    """Yields the parts. If `is_left()` is true after a part is decoded, raises `LeftBatchError` in the part's place."""
-    for log_part in log_parts:
-        if is_left():
-            raise LeftBatchError
-        yield log_part
-        del log_part  # otherwise a written part would stay in memory while the next one is decoded

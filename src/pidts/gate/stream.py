@@ -148,6 +148,10 @@ class ChannelStream:
         return {}
 
     @property
+    def written(self) -> None:
+        """Always None: a channel does not write a batch in parts."""
+
+    @property
     def awaits_spark(self) -> bool:
         """Always false: a channel needs no Spark."""
         return False

@@ -64,7 +64,7 @@ from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import MovedKeysCleanup
 from pidts.batch.log_place import end_of_batch
-from pidts.batch.long_batch import long_work
+from pidts.batch.long_batch import LongBatch, long_work
 from pidts.batch.pointers import pointers
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
@@ -237,7 +237,7 @@ class TaskStream:
         """The plan of the job about which a note was written."""
         self._busy = threading.Lock()
         self._closing, self._leaves = False, leaves
-        self._is_in_parts = self._is_left = False
+        self._long_batch: LongBatch | None = None
         """Whether a long batch is under way in this process, and whether it has to be left before its next part."""
         self._copying = CopyRunner(lambda: self._closing, spark.direct_rows, is_cluster=spark.is_cluster)
         self._jobs = 0
@@ -309,6 +309,12 @@ class TaskStream:
         loaded = self._copying.loaded
         requests = self._state.open_requests if loaded else ()
         return {one.table: loaded[one] for one in requests if one in loaded and one.phase is Phase.ROWS}
+
+    @property
+    def written(self) -> int | None:
+        """Returns how many changes of a long batch are written so far; None if there is no long batch."""
+        batch = self._long_batch
+        return batch.written if batch is not None else None
 
     @property
     def awaits_spark(self) -> bool:
@@ -384,9 +390,10 @@ class TaskStream:
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
             if end_deadline.is_over():
-                self._is_left = True
-                if self._is_in_parts and self._busy.acquire(timeout=_PART_SECONDS):
-                    break
+                if (batch := self._long_batch) is not None:
+                    batch.is_left = True
+                    if self._busy.acquire(timeout=_PART_SECONDS):
+                        break
                 _log.warning("a batch waits for the target and is left to the next run", at=str(self._state.lsn))
                 self._ddl.close(0)
                 return
@@ -586,13 +593,13 @@ class TaskStream:
 
     def _carry_out_in_parts(self, plan: BatchPlan, commit: Commit, clock: _Clock) -> Counts:
         """Decodes and applies a long batch in this process, part by part."""
-        work = long_work(self._context_of(plan), commit, plan, lambda: self._is_left)
+        self._long_batch = batch = LongBatch()
+        work = long_work(self._context_of(plan), commit, plan, batch)
         self.times.step("apply")
-        self._is_in_parts = True
         try:
             counts = side_by_side([partial(work, one, worker) for worker, one in enumerate(self._committers)])
         finally:
-            self._is_in_parts = False
+            self._long_batch = None
         clock.step("apply")
         self.times.step("plan")
         return counts

@@ -10,6 +10,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
+from pidts.batch.long_batch import LongBatch
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Lsn
 from pidts.plan import Limits
@@ -91,10 +92,10 @@ def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream,
 def test_a_long_batch_is_left_before_its_next_part(stream, leaves):
     stream.leave_seconds = 0.1
     stream._busy.acquire()
-    stream._is_in_parts = True
+    batch = stream._long_batch = LongBatch()
 
     def parts() -> None:
-        while not stream._is_left:
+        while not batch.is_left:
             time.sleep(0.01)
         stream._busy.release()
 

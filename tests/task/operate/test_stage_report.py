@@ -60,6 +60,11 @@ def working(**changes: object) -> StageMeasures:
             "target",
             "for most of its 40 seconds: a lock, a full disk, a long statement or many",
         ),
+        (
+            replace(working(now_at=("apply", 40.0)), written=1_200_000),
+            "target",
+            "the target's server writes one large transaction: 1,200,000 changes in 40 seconds",
+        ),
         (working(waited=0.1), "apply", "own processor is busy with decoding and preparing rows 70%"),
         (
             working(waited=0.1, no_core=0.9),
@@ -102,7 +107,9 @@ def test_one_worker_that_waits_for_the_target_is_enough_to_name_the_target(
 ) -> None:
     """A batch ends with its last worker, so the processor is not busy while another worker has nothing to do."""
     times, commits = StepTimes(), [CommitMeter() for _ in waiting]
-    stream: Any = SimpleNamespace(times=times, commit_times=[CommitTime() for _ in waiting], awaits_spark=False)
+    stream: Any = SimpleNamespace(
+        times=times, commit_times=[CommitTime() for _ in waiting], awaits_spark=False, written=None
+    )
     meter = StageMeter("s", "h:1", cast("TargetSpec", SimpleNamespace(place="mysql h:2", warehouse="")))
     with closing(RelayReader(tmp_path, "s")) as relay:
         meter.look(stream, relay, Lsn(0, 1, 4), None)

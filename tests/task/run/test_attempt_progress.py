@@ -35,7 +35,9 @@ def test_an_attempt_without_received_log_keeps_the_lag_of_before(tmp_path: Path)
     tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
     assert shown[-1].lag_seconds == 60.0
     apart = ObservedTables(HaltedTables("t", "s"), RetriedTables(), LockedRows(config, Alerts(tmp_path, "t")))
-    stream: Any = SimpleNamespace(halts=(), waiting={}, halted_tables=frozenset(), awaits_spark=False, being_copied={})
+    stream: Any = SimpleNamespace(
+        halts=(), waiting={}, halted_tables=frozenset(), awaits_spark=False, written=None, being_copied={}
+    )
     with (
         closing(RelayReader(tmp_path / "relay", "s")) as relay,
         closing(AttemptProgress(config, tracker, apart, relay, TargetPing())) as progress,

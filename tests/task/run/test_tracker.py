@@ -148,6 +148,14 @@ def test_the_progress_says_that_work_waits_for_spark(clock: Clock) -> None:
     assert shown[-1].message == "a table has joined"
 
 
+def test_the_progress_says_how_far_a_large_transaction_is(clock: Clock) -> None:
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append, clock=clock)
+    tracker.resumed(state(), "", "")
+    tracker.show("sync", written=1_200_000)
+    assert shown[-1].message == "one large transaction is being written: 1,200,000 changes so far"
+
+
 def test_old_batches_do_not_count_for_the_pace(clock: Clock) -> None:
     shown: list[Progress] = []
     tracker = Tracker("t", "s", shown.append, clock=clock)

@@ -38,6 +38,10 @@ class MeasuredStream(Protocol):
     def awaits_spark(self) -> bool:
         """Whether work waits until Spark has started."""
 
+    @property
+    def written(self) -> int | None:
+        """How many changes of a long batch are written so far; None if there is no long batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
@@ -96,6 +100,7 @@ class StageMeter:
                 backlog_bytes=backlog,
                 backlog_transactions=transactions,
                 awaits_spark=stream.awaits_spark,
+                written=stream.written,
                 receiving=self._receiving,
                 working=self._working(stream, ping),
             ),

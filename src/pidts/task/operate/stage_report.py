@@ -104,6 +104,8 @@ class StageMeasures:
     backlog_transactions: int | None = None
     """The number of transactions in the backlog; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
+    written: int | None = None
+    """How many changes of a long batch are written so far; None if there is no long batch."""
     receiving: ReceiverMeasurements
     working: RunMeasures = field(default_factory=RunMeasures)
 
@@ -300,7 +302,7 @@ def _slow_working(found: StageMeasures) -> SlowStage | None:
     if share < _HALF / 2:
         return None
     if name == "target":
-        why = _why_warehouse(working, waited) if found.is_warehouse else _why_target(working, waited, step, seconds)
+        why = _why_warehouse(working, waited) if found.is_warehouse else _why_target(found, waited)
         return SlowStage("target", why)
     return SlowStage(name, _why_own(working, name, share))
 
@@ -318,14 +320,17 @@ def _why_own(working: RunMeasures, name: StageName, share: float) -> str:
     return f"this machine's own processor is busy with {doing} {share:.0%} of the time"
 
 
-def _why_target(working: RunMeasures, waited: float, step: str, seconds: float) -> str:
-    trip = working.round_trip_seconds
+def _why_target(found: StageMeasures, waited: float) -> str:
+    working = found.working
+    (step, seconds), trip = working.now_at, working.round_trip_seconds
     on_network = min(1.0, working.trips_a_second * trip) if trip is not None else 0.0
     if trip is not None and on_network >= waited * _HALF:
         return (
             f"the network to the target is slow: {working.trips_a_second:,.0f} round trips a second of {_millis(trip)} "
             f"take {on_network:.0%} of the time"
         )
+    if step in _WORK and seconds > _LONG_STEP_SECONDS and found.written:
+        return f"the target's server writes one large transaction: {found.written:,} changes in {seconds:,.0f} seconds"
     if step in _WORK and seconds > _LONG_STEP_SECONDS:
         return (
             f"one transaction has waited for the target's server for most of its {seconds:,.0f} seconds: a lock, a "

@@ -147,6 +147,7 @@ class Tracker:
         delay: float = 0.0,
         report: Callable[[float | None, float], StageReport] | None = None,
         awaits_spark: bool = False,
+        written: int | None = None,
         being_copied: Mapping[TableName, int] = MappingProxyType({}),
     ) -> None:
         """Reports the current progress.
@@ -157,6 +158,7 @@ class Tracker:
         - `delay`: the time from COMMIT on the source to COMMIT on the target, for the last transactions. Or, if this is
           larger, the time since which the relay has lacked log.
         - `report` returns the report of the stages for a given lag and rate.
+        - `written`: how many changes of a long batch are written so far; None: there is no long batch.
         - `being_copied`: how many rows the copy has read of each table, beside those that are settled.
         """
         self._delay = delay
@@ -178,6 +180,8 @@ class Tracker:
         message = self._note if is_notice else message or self._cutover
         if not message and awaits_spark:
             message = "waiting for Spark"
+        if not message and written is not None:
+            message = f"one large transaction is being written: {written:,} changes so far"
         with self._lock:
             self._copy.being_copied(being_copied)
             picture = self._picture(stage, caught_up=caught_up or only_waiting, message=message, report=report)

@@ -129,6 +129,7 @@ class AttemptProgress:
             delay=max(delay.whole or 0.0, self.stages.receiving.lag_seconds or 0.0),
             report=report,
             awaits_spark=stream.awaits_spark,
+            written=stream.written,
             being_copied=stream.being_copied,
         )
 
