@@ -53,7 +53,7 @@ class ApplyRules:
     find_transactions: FindTransactions = unknown_transactions
     """Returns the GTID and the time of each held change's transaction."""
     keeps_changes: bool = False
-    """Whether the target keeps a table of all changes in addition to each table."""
+    """Whether the target keeps, besides each table, a table of all its changes."""
     expects: bool = False
     """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
     inserts: bool = False

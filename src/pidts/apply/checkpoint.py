@@ -28,7 +28,7 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
     The batch begins at `expected` and ends at `new`. Some batches end where they begin: they only copy existing rows,
     or only move waiting tables. For such a batch:
 
-    - If the stored copy progress differs from the batch's, this is the first attempt. If it is equal, the attempt is
+    - If the stored copy progress differs from the batch's, this is the first attempt. If both are equal, the attempt is
       repeated.
     - If the stored batch number is larger, the attempt is late: the target already has the next batch, which ends at
       the same place.

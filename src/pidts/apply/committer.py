@@ -69,9 +69,9 @@ _KEPT_ROW = (
 )
 """The advice to the operator if two rows need one unique value, and a filter may be the cause."""
 _MOST_TO_ADVANCE = 16 << 10
-"""The largest number of characters that the former and the new checkpoint row may have together, in their copy progress
-and GTID sets, if one statement replaces the former row by the new one. This statement contains both rows: the server
-must accept its size, and it is sent together with the next statements. Larger rows are read and then written.
+"""The most characters in the copy progress and GTID sets of a former and a new checkpoint row that one statement may
+replace. This statement contains both rows: the server must accept its size, and it is sent together with the next
+statements. Larger rows are read and then written.
 """
 
 

@@ -48,7 +48,7 @@ class CheckpointRecord(Protocol):
         """Takes the task over: after this, every run with an older epoch is refused. Called outside of transactions.
 
         If the task has no checkpoint yet, all workers' rows begin at `start`. Another number of workers is accepted
-        only if all rows are at the same place in the log; else Halted "worker-count-changed".
+        only if all rows are at the same place in the log; otherwise the error is Halted "worker-count-changed".
 
         `read` is the epoch that the caller has read. If the rows have another epoch now, another run has claimed the
         task since. Then nothing is claimed, and the error is Transient "task-taken". `on_claim` receives the epoch of

@@ -77,8 +77,8 @@ class TargetSchema(Protocol):
         """Returns statements that complete a copied table: they add left-out keys, and set counters above all values.
 
         The result has only statements for what the table lacks now. So the caller may ask at any time, and asks again
-        if not all statements were executed. After the statements, close sessions that have written to the table: they
-        do not know its new keys.
+        if not all statements were executed. After the statements, the caller has to close sessions that have written to
+        the table: they do not know its new keys.
         """
 
     def ddl_statements(

@@ -381,7 +381,7 @@ def _target_tables(
 
 
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
-    """Returns one group of changes for each source table, but one for all members of a guarded merged table.
+    """Returns one group of changes for each source table, but a single group for all members of a guarded merged table.
 
     A row may move between these members, so their changes belong together.
     """
@@ -524,7 +524,7 @@ def _completion(
     *,
     is_alone: bool,
 ) -> ImageCompletion | None:
-    """Returns the completion of images that lack columns, if any. `is_alone`: the table is alone in the batch."""
+    """Returns the completion of images that lack columns, if any. `is_alone`: `batch` has all changes of the table."""
     if not batch.is_partial:
         return None
     needed = set(watched)

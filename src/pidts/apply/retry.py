@@ -54,7 +54,7 @@ class Retry:
         raise AssertionError  # never reached: the loop returns or raises
 
     def is_over(self, attempt: int, seconds: float) -> bool:
-        """Whether a failed attempt (1 is the first) is the last; it ended `seconds` after the first attempt began."""
+        """Whether this failed attempt (1 is the first) is the last, since it ended `seconds` after the first began."""
         return attempt >= self.attempts or seconds >= self.patience
 
     def pause(self, attempt: int) -> float:

@@ -19,13 +19,14 @@ Each attempt reads the changes of a long batch from the log again. The work can 
 
 With `pidts.split-transactions`, each part is committed by itself. Its checkpoint is the Lsn of its last change, which
 is inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were before
-the batch, with two exceptions. It says how this run assigns rows to workers. And it names the tables that are held
-after the batch. The reason: a refused row halts its table, which then waits at the batch's start. If the checkpoint did
-not name the table, a restart would pass over the refused row.
+the batch, with two exceptions: the checkpoint says how this run assigns rows to workers, and it names the tables that
+are held after the batch. The second exception has this reason: a refused row halts its table, which then waits at the
+batch's start. If the checkpoint did not name the table, a restart would pass over the refused row.
 
 A restart plans the same transaction again, and each worker skips the changes up to its own checkpoint. Every row of the
 log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends only on the log
-and on the number of rows in a part. A repeated task finds the last part that was committed, and continues after it.
+and on the number of rows in a part. A repeated Spark task finds the last part that was committed, and continues after
+it.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def apply_long(
     """Does what `apply` does, for changes that do not fit into memory.
 
     - `split_rows`: each part is a transaction of its own, and large transactions of the log are cut into parts of this
-      many rows. But if a held table moves, no part is committed by itself: its checkpoint has only one Lsn.
+      many rows. But if a held table moves, no part is committed by itself: a part's checkpoint has only one Lsn.
     - `tables` are the tables with changes.
     - `part_bytes` replaces `PART_BYTES`. All changes are one part if the planner has counted on this
       (`_Copies.need_one_part`).
@@ -207,12 +208,10 @@ Floor: TypeAlias = Callable[[TableName], Lsn]
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The progress of full copies before and after one worker's batch, keyed by the source's table names."""
+    """The progress of full copies that are not complete before, or after, one worker's batch, by source table."""
 
     before: Mapping[TableName, CopyState]
-    """The progress of each full copy that is not complete before the batch."""
     after: Mapping[TableName, CopyState]
-    """The progress of each full copy that is not complete after the batch."""
 
     @classmethod
     def of(cls, commit: Commit, worker: int) -> _Copies:

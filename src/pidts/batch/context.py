@@ -1,4 +1,4 @@
-"""The context of a run: everything that carrying out a batch needs. A Spark task gets it with the job."""
+"""The context of a run: everything that carrying out a batch needs. A Spark task gets the context with its job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class JobContext:
     rules: Rules = field(default_factory=Rules)
     """The rules that select the changes and name their target tables.
 
-    `structures` are the source's structures; the rules turn them into the target's.
+    `structures` are the source's structures; the rules turn them into the target's structures.
     """
 
     writing: ApplyRules = field(default_factory=ApplyRules)
@@ -100,7 +100,7 @@ class JobContext:
         return spread_by(self.rules.target_table(self.structures[name]))
 
     def committer(self) -> Committer:
-        """Returns a committer with a connection of its own and this context's rules. It is for this context only."""
+        """Returns a committer with a connection of its own and this context's rules, for this context only."""
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
 

@@ -12,11 +12,11 @@ source's log is compared, too, before the run waits for this relay.
 Or suppose that the relay is lost and the source is replaced by another server. The first task that starts fills the
 relay by GTID, from its checkpoint on, and the number of replacements in the Lsns grows. So all Lsns of the new log are
 after the places of all tasks. A task, or a worker, that is further than the first task would apply the changes between
-the two places again. A task that is not as far finds that the relay begins after its place (`relay-purged`). The two
+the two places again. A task that is less far finds that the relay begins after its place (`relay-purged`). The two
 servers may also have the same number: if the new server's log has the same GTIDs at the first task's place, or if a
 relay server has begun anew. Then the checkpoint's GTIDs have to be those of the relay at the checkpoint's place.
 
-The points at which a run may be interrupted, and what holds there:
+A run may be interrupted at these points:
 
 1. Before or after a comparison: nothing was written, and the next run compares again.
 2. The relay does not have the checkpoint's place yet, for example because tables wait at an earlier place: nothing is

@@ -34,8 +34,8 @@ class SequencesOfRelay:
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
         """Whether rows with this table name between two places are the state of a sequence.
 
-        They are not if the record of structures has a table of this name at the first place, or after a schema change
-        between the two places.
+        False if the record of structures has a table of this name at the first place, or after a schema change between
+        the two places.
         """
         history, dialect = self._at(after)
         found = history.is_sequence(name)

@@ -98,7 +98,7 @@ class SideEffects:
             return bool(reason)
 
     def reason(self, entry: LogEntry, tables: Collection[TableName]) -> str:
-        """Returns why the statement may have changed tables of the task; empty: it has not.
+        """Returns the reason why the statement may have changed tables of the task; empty: it has not changed them.
 
         If the statements do not show it, the source is asked once more: an operator may have granted a privilege since
         the last answer.

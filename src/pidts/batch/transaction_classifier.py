@@ -45,10 +45,10 @@ _NOTHING = Relevance(RelevanceKind.NOTHING)
 FOREIGN = Relevance(RelevanceKind.NOTHING)
 """The relevance of a statement that names only other tables, and that has no row events or is not understood.
 
-It is compared by identity.
+Compare with this object by `is`.
 """
 _TEMPORARY = Relevance(RelevanceKind.NOTHING)
-"""The relevance of a statement on temporary tables, or of DO RELEASE_LOCK. It is compared by identity."""
+"""The relevance of a statement on temporary tables, or of DO RELEASE_LOCK. Compare with this object by `is`."""
 _COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
 _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 """The most relevances that are cached: of transactions with few tables, of wide transactions, and of statements. A

@@ -148,9 +148,7 @@ class Workers:
 
     checkpoints: tuple[Checkpoint, ...]
     places: KnownPlaces = field(default_factory=KnownPlaces, compare=False, repr=False)
-    """The places in the texts of these checkpoints."""
     copies: KnownCopies = field(default_factory=KnownCopies, compare=False, repr=False)
-    """The progress of copies in the texts of these checkpoints."""
 
     @classmethod
     def claimed(

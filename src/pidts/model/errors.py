@@ -34,7 +34,7 @@ TRANSACTION_TOO_LARGE = "transaction-too-large"
 TARGET_LOST = "target-lost"
 """The code of the error if a session with the target is lost. A new session may succeed."""
 _CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, those for the direction of a text, line ends, and surrogates, which cannot be printed.
+"""Control characters, characters for the direction of a text, line ends, and surrogates, which cannot be printed.
 
 Other characters stay as they are, even invisible ones, so that a name in a command is the name of the table.
 """

@@ -22,7 +22,6 @@ class LogFile:
     created: int
     """The second in which the server created the file, since 1970 UTC."""
     server_id: int
-    """The `server_id` with which the server created the file."""
     server: str
     """The identity of the server from which the file was read."""
 

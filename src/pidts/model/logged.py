@@ -17,4 +17,3 @@ class LoggedChanges:
     source: str
     batch: ChangeBatch
     transactions: Sequence[SourceTransaction]
-    """The transaction of each change."""

@@ -119,7 +119,7 @@ class SourceTransaction:
 
     gtid: str = ""
     time: int = 0
-    """When it was committed, by the source's clock in seconds since 1970; 0: unknown."""
+    """When the transaction was committed, by the source's clock in seconds since 1970; 0: unknown."""
 
 
 _digests: tuple[tuple[Table, str], ...] = ()

@@ -64,7 +64,7 @@ class Arrival:
         return self.command in {CommandKind.UNLOCK, CommandKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what operators have to know about the arrival."""
+        """Returns plain values for operators."""
         return {
             "source": self.member.source,
             "table": str(self.member.table),

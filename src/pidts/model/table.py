@@ -73,7 +73,7 @@ class Key:
     descending: tuple[bool, ...] = field(default=(), compare=False)
     """Whether the server sorts each column in descending order; empty: no column, or unknown."""
     options: str = field(default="", compare=False)
-    """The comment and similar options. If a key is replaced by one with equal options, it is kept."""
+    """The comment and similar options. If a statement drops a key and adds an equal key, the server changes nothing."""
 
     @property
     def declared_unique(self) -> bool:

@@ -49,7 +49,7 @@ class Transaction:
     lsn: Lsn
     """The byte after the transaction's last event."""
     prev_lsn: Lsn
-    """The Lsn of the previous transaction (or empty entry). This chain shows that nothing is missing."""
+    """The Lsn of the previous transaction (or empty entry). The chain of these Lsns shows that nothing is missing."""
     begin: Lsn
     """The Lsn of the transaction's first event."""
     gtid: str = ""

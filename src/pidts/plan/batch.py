@@ -44,11 +44,11 @@ class LogSlice:
     is_returned: bool = False
     """Whether only removed rows are taken from the slice: its changes came from the target's zone."""
     has_notes: bool = False
-    """Whether only notes (`pidts.apply.locks.zone_notes`) are taken from the slice. `only` has their table's name."""
+    """Whether only notes (`pidts.apply.locks.zone_notes`) are taken from the slice. `only` names the notes' table."""
     gaps: tuple[tuple[int, int], ...] = ()
     """The parts of the extent that are not read, such as changes that came from the target's zone.
 
-    Each is a pair: its first byte, and the byte after its last byte.
+    Each part is a pair: its first byte, and the byte after its last byte.
     """
 
     @property
@@ -88,7 +88,7 @@ class BatchPlan:
 
     @property
     def write(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests whose rows this batch writes. The previous batch has made them."""
+        """Returns the previous batch's requests whose rows this batch writes."""
         return self.end.written
 
     @property

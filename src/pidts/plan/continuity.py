@@ -1,7 +1,7 @@
-"""Decides whether an entry of the relay follows the last applied one, repeats an earlier one, or shows a break.
+"""Decides whether an entry of the relay follows the last applied entry, repeats an earlier entry, or shows a break.
 
-Every entry names the previous one (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry has
-to be compared only with the last entry. There are three kinds of breaks, which are handled differently:
+Every entry names the previous entry (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry
+has to be compared only with the last entry. There are three kinds of breaks, which are handled differently:
 
 - a *repeat*: everything up to the entry's end is already applied. The entry would change nothing, so it is skipped;
 - *loss*: the entry begins after a missing part of the log. The log after the missing part must not be applied;
@@ -24,7 +24,7 @@ from itertools import islice
 from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
 
 _LOOK_AHEAD = 100_000
-"""In how many entries the missing part is searched, to find the kind of a break."""
+"""The most entries that are searched for the missing part, to find the kind of a break."""
 _ADVICE = (
     "This part of the log is received again from the source once. If the error comes back: check the disk "
     "and the memory, then empty this folder and start again from the target's checkpoint"

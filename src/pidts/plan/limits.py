@@ -34,16 +34,16 @@ class Limits:
     rate: int | None = None
     """How many rows per second are read, for all tables together; None: no limit."""
     idle_entries: int = 10_000
-    """After how many transactions of other tables the position moves, although the batch has nothing to apply."""
+    """The number of other tables' transactions after which the position moves, even if there is nothing to apply."""
     idle_bytes: int = 8 << 20
-    """After how many bytes of other tables' log the position moves, although the batch has nothing to apply. The relay
-    keeps this log until the position moves.
+    """The number of bytes of other tables' log after which the position moves, even if there is nothing to apply. The
+    relay keeps this log until the position moves.
     """
     one_origin: bool = False
     """Whether the task carries changes of several zones. If so, a batch has the changes of only one zone."""
     copy_bytes: int = 32 << 20
-    """A batch with more bytes of log than this writes no staged rows, since it would have to reduce them together with
-    all changes of their window.
+    """A batch with more bytes of log than this writes no staged rows: it would have to reduce them together with all
+    changes of their window.
     """
 
     @property

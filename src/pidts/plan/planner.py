@@ -162,7 +162,7 @@ class _UnheldTables:
         self._held_names, self._named = set(state.exceptions), len(state.held)
         self.due: Lsn | None = None
         self.origin = origin
-        """The zone from which the batch's changes come; None: it has no changes yet."""
+        """The zone from which the batch's changes come; None: the batch has no changes yet."""
         self.copy = copy
         self.size = Size(limits)
         self.overtaken: list[HeldTables] = []

@@ -36,7 +36,7 @@ class Relevance:
 
     kind: RelevanceKind
     tables: frozenset[TableName] | None = None
-    """The task's tables in a schema change, by their names before and after it. None: it may be any table."""
+    """The task's tables in a schema change, by their names before and after it. None: it may concern any table."""
     schemas: tuple[str, ...] = ()
     """The schemas whose tables a schema change may concern, if it does not name its tables."""
     gone: tuple[TableName, ...] = ()
@@ -54,7 +54,8 @@ class Relevance:
     `NOTES`: only the transaction's notes are read, in a batch without rows, since later batches have to find them.
     """
     is_returned: bool = False
-    """Whether the rows came from the target's zone. Only removed rows return to it. No slice extends over them."""
+    """Whether the rows came from the target's zone. Only removed rows return to that zone. No slice extends over them.
+    """
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""

@@ -265,7 +265,7 @@ class PlanState:
 
     @property
     def uncarried(self) -> frozenset[TableName]:
-        """Returns the tables without a key that were not copied before this batch: it lacks their changes."""
+        """Returns the tables without a key that were not copied before this batch: the batch lacks their changes."""
         whole = {request.table for request in self.settled if request.whole}
         return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})
 

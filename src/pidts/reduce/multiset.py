@@ -47,10 +47,10 @@ class _Images:
 
     before: list[pa.Array]
     after: list[pa.Array]
-    """The columns of the before images and of the after images. A change without the image has NULL in all columns."""
+    """`before`, `after`: the columns of the images. A change without the image has NULL in all columns."""
     gone: Numbers
     new: Numbers
-    """The changes that remove a row, and those that add one."""
+    """`gone`, `new`: the changes that remove a row, and the changes that add a row."""
 
     @classmethod
     def of(cls, batch: ChangeBatch) -> _Images:
@@ -115,7 +115,7 @@ def _sums(images: _Images) -> tuple[Numbers, Numbers]:
 
 
 def summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
-    """Returns, for each distinct row, the index of its last occurrence and the sum of its copies, by this index."""
+    """Returns, for each distinct row, the index of its last occurrence and the sum of its copies, sorted by index."""
     by = [f"column{number}" for number in range(len(columns))]
     rows = pa.Table.from_arrays([*columns, copies, pa.arange(0, len(copies))], names=[*by, "copies", "place"])
     sums = rows.group_by(by, use_threads=False).aggregate([("copies", "sum"), ("place", "max")])

@@ -72,7 +72,7 @@ class NetChange:
 
     table: Table
     deletes: pa.Table
-    """The identity columns of the rows to remove. If `upserts` has the row, too, it is removed and written again.
+    """The identity columns of the rows to remove. If `upserts` has the row, too, the row is removed and written again.
 
     In columns that `table` lacks, a row that is written again gets the target's defaults. Other rows of `upserts` keep
     their values there.
@@ -95,8 +95,8 @@ class NetChange:
     row already has a value of `upserts`, the value need not be written.
     """
     expected: ExpectedRows | None = None
-    """The rows that the target must have before this change. At all other keys of the change, it must have no row.
-    None: any row is overwritten.
+    """The rows that the target must have before this change. At all other keys of the change, the target must have no
+    row. None: any row is overwritten.
     """
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""

@@ -16,8 +16,8 @@ target is removed. Two kinds of changes do not count as a first change:
 
 - A copied row. While a table is being copied, all its rows on the target came from the log or from an earlier chunk. So
   these rows equal the source's rows at the start of the batch.
-- A key that a repair has not found on the source. If the log has no change of it, the row is removed; otherwise the log
-  decides.
+- A key that a repair has not found on the source. If the log has no change of the key, the target's row is removed;
+  otherwise the log decides.
 
 If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log. Such rows may differ
 from the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed
@@ -94,11 +94,11 @@ def net_changes(
       differ (`pidts.reduce.collision_columns`).
     - `ahead`: tables whose rows on the target may be later than the log of the batches.
     - `merged`: target tables with several source tables, which the batches' `upstream` distinguishes.
-    - `wider`: shared target tables with columns that these changes lack.
+    - `wider`: shared target tables with columns that some of these changes lack.
     - `own` has, for tables with a key, the columns that each source table really has, in lower case. Its rows are
       written with only these columns. If a table has several `NetChange`s, the first one has all deletes.
-    - `expecting`: tables, not merged, whose changes say which rows the target must have before.
-    - `inserting`: tables, not merged, whose changes say which rows are new. The target has no row with a key that a
+    - `expecting`: tables, not merged, whose result has `NetChange.expected`.
+    - `inserting`: tables, not merged, whose result has `NetChange.is_new`. The target has no row with a key that a
       batch inserts: if the batch deletes the key again, nothing is removed.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}

@@ -250,7 +250,7 @@ class _Comparison:
 
 
 def _shard(member: int, labels: Sequence[str]) -> str | None:
-    """Returns a shard's label, empty if unknown or the only one; None for `NOBODY`: the row has no shard."""
+    """Returns a shard's label; empty if the shard is unknown or the only one; None if the row has no shard."""
     if member == NOBODY:
         return None
     return labels[member] if member >= 0 and len(labels) > 1 else ""

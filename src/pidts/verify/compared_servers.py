@@ -202,7 +202,7 @@ class TargetSide(KeyedTarget, Protocol):
         """Returns the reasons why rows of this structure do not fit; None if there is no such table."""
 
     def documents(self, table: Table) -> Collection[str]:
-        """Returns the columns of text that are JSON on the target, which may return the same value as another text."""
+        """Returns the columns of text that are JSON on the target, which may spell the same document differently."""
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns a checksum that can be compared with the source's; None if the target cannot compute it.

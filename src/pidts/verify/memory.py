@@ -26,7 +26,7 @@ class ComparisonPlace:
 
     report: TableReport
     structure: str
-    """The table and its members when its comparison began, as text. If it has changed, the table is compared anew."""
+    """The table and its members when its comparison began, as text. If the text changes, the table is compared anew."""
     after: Key | None = None
     walking: bool = False
     """Whether all rows of the source are compared, and the target's keys are now read."""
@@ -39,7 +39,7 @@ class ComparisonState:
     """The results of a comparison so far."""
 
     asked: str = ""
-    """What is compared by which rules, as text."""
+    """A text that says what is compared, and by which rules."""
     done: tuple[TableReport, ...] = ()
     examples: tuple[RowDifference, ...] = ()
     place: ComparisonPlace | None = None

@@ -105,7 +105,7 @@ class MergedSource:
         """Raises if a member has joined the table; it reads only the names of the sources' tables."""
         came = self._members_now(table.name) - set(self.members(table))
         if came:
-            what = f"{', '.join(sorted(came))} has joined this merged table while it was compared"
+            what = f"{', '.join(sorted(came))} joined this merged table while it was compared"
             raise Halted("structure-changed", what, where=Where(table=str(table.name)), todo="Run the command again")
 
     def size(self, table: Table) -> EstimatedSize:

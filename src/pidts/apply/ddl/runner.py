@@ -6,8 +6,8 @@ the change again and gets ALREADY. Its next batch moves the position past the st
 
 The caller guarantees two things:
 
-- When a change begins, the target has everything before it, from all workers.
-- No later change of its tables is written until it is done.
+- When a schema change begins, the target has everything before it, from all workers.
+- Rows that its tables get after the schema change are not written until the schema change is done.
 
 So, until the journal says "done", the tables can be compared with their state before the change, and the change can run
 again.
@@ -39,8 +39,8 @@ was replaced. So:
 5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds that the change was made,
    and step 5 is repeated. After: the journal says "done".
 
-**A ddl command** about the change is given before the change runs, or after it has failed. A table of the target stores
-it. One commit begins the journal with the command's statements, and marks the command as taken if no newer command has
+**A ddl command** about the change is given before the change runs, or after it has failed. It is stored on the target.
+One commit begins the journal with the command's statements, and marks the command as taken if no newer command has
 replaced it. Crash before this commit: nothing happened, and the next attempt reads the command again, or a newer one.
 After: the journal says which step is next. If a journal was begun without the command, the command begins a new journal
 in its place. Steps that the old journal has completed are not undone. PiDTS cannot compute the structure after the
@@ -303,8 +303,7 @@ class DdlRunner:
         return journal
 
     def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | ChangeEnd:
-        # This block may read a whole table. So the checkpoint is locked only afterwards: batches would have to wait for
-        # it.
+        # This block may read a whole table. So the checkpoint, for whose lock batches wait, is locked only afterwards.
         with _about(change):
             rendered = change.first or change.own(lambda: self._render(session, change))
         journal = DdlJournal(
@@ -337,7 +336,7 @@ class DdlRunner:
     def _refusable(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> Iterator[None]:
         """Runs a step of the change in its block; notes if the target refuses the first step and nothing has changed.
 
-        Nothing has changed if the tables look as before. After this note, other members need not wait for this one.
+        Nothing has changed if the tables look as before. After this note, other members need not wait for this member.
         """
         try:
             yield

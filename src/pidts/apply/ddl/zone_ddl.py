@@ -63,7 +63,7 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 
 
 def warn_if_not_shown(change: SchemaChange) -> None:
-    """Warns if no structure shows whether programs of the zone have run the statement. If so, it runs twice."""
+    """Warns if no structure shows whether programs of the zone have run the statement: then it may run twice."""
     statement = change.statement
     if not change.between_zones or change.command is not None:
         return

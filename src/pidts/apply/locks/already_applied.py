@@ -55,8 +55,8 @@ other zones. `pidts.apply.locks.zone_notes` proves that this is enough. The proo
 changes of other zones: a zone's log lacks the changes that were already made there (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. A
-task meets its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
-there.
+task meets its own changes again only while a table is copied, and up to the end of a safe range. In both cases, nothing
+is compared.
 
     crash                                   the target then has
     before COMMIT                           neither the record nor the checkpoint: the next attempt compares again

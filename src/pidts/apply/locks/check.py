@@ -231,7 +231,7 @@ class _Check:
         return bool(is_newer(batch, np.arange(len(batch)), settings.seen_until).all())
 
     def _may_insert(self, key_rows: KeyRows, found: Divergence | None) -> bool:
-        """Whether the target may be asked to refuse the batch's new rows if it has their keys.
+        """Whether the target may be asked to refuse new rows of the batch if it already has rows with their keys.
 
         False if the target is known to have one of these rows: it would refuse the batch each time. A key that is set
         aside (`found`) may have a row, since its changes are not written. But if the row differs only at a later event

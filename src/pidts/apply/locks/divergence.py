@@ -31,8 +31,9 @@ Rows are not compared where the task itself may be the reason for a difference:
    two halves of the move in either order.
 5. The table has no key. If a row is missing there, the table halts in any case.
 
-A repair writes rows as the source has them *now*, which is ahead of the log. In the transaction of these rows it
-records the place in the log to which they belong (`pidts.apply.repair`). This record is read only when rows differ.
+A repair writes rows as the source has them *now*, which is ahead of the log. In the transaction of these rows, the
+repair records the place in the log to which the rows belong (`pidts.apply.repair`). This record is read only when rows
+differ.
 """
 
 from __future__ import annotations

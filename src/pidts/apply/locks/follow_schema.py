@@ -14,7 +14,7 @@ make another row of a held row. Only the source's server could compute that row.
 
 Before the target's table is altered, each lock records the structure after the change. If a crash comes between this
 record and the change of the table, the change is made again. Until then the table may lack some of the recorded
-columns. Only the columns that it has are used.
+columns. Only the columns that the table has are used.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Zones compare rows by their values. A session of the source may set `binlog_row_
 server has FULL, images of some changes may have only the key and the changed columns. If such a change were not set
 aside, it would be applied to whatever row has the key:
 
-    a    UPDATE 1: v = 5, logged as (id 1) -> (v 5)        b has it: v = 5
-    b    UPDATE 1: v = 6, logged as (id 1) -> (v 6)        a has it: v = 6, and no zone has a lock
+    a    UPDATE 1: v = 5, logged as (id 1) -> (v 5)        b applies it: v = 5
+    b    UPDATE 1: v = 6, logged as (id 1) -> (v 6)        a applies it: v = 6, and no zone has a lock
 
 It would not be enough to set a partial change aside only if the target shows that another zone has changed the row
 meanwhile. In the next example, zone b logs whole rows and zone a logs parts. When b's change arrives at a, the row has
@@ -19,7 +19,7 @@ rows:
 
     INSERT             the row, with the defaults of columns that no value was given for
     UPDATE             the row before
-    UPDATE 5 -> 6      at key 5 the row before; at key 6 the row after, whose missing values are those before
+    UPDATE 5 -> 6      at key 5 the row before; at key 6 the row after, with missing values from the row before
     DELETE             the row before
 
 Each key is judged by its own changes, as everywhere in this folder. So it does not matter to which worker a key
@@ -31,7 +31,7 @@ the target may have a different row at the old key. So both keys are held, with 
 (`KnownColumns.partial`).
 
 If versions decide (`pidts.conflict: version`), a partial change halts its table (`pidts.apply.prepare`). If owners
-decide, it is compared and applied with the columns that the log has, since only one zone writes a row.
+decide, a partial change is compared and applied with the columns that the log has, since only one zone writes a row.
 """
 
 from __future__ import annotations

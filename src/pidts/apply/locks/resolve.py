@@ -149,7 +149,7 @@ def _looked_at(
     """Returns the `outlook` of each of these locks of one table; reads rows and held changes together.
 
     `writes`: the outcome is written in this transaction, so the target's row is locked when it is read. Otherwise a
-    program's change between the two would be overwritten:
+    program's change between the reading and the writing would be overwritten:
 
         the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
     """
@@ -199,7 +199,7 @@ def _outlook(
                 "row-is-gone",
                 f"row {lock.shown} of {lock.table.name} is deleted by its held changes: there is nothing to set",
                 where=Where(table=str(lock.table.name), key=lock.shown),
-                todo="Resolve it with --take source",
+                todo="Resolve the row with --take source",
             )
         row = {**row, **{name: _scalar(table, name, text) for name, text in values.items()}}
     return ResolvePreview(lock, table, expected, there, row, changes)

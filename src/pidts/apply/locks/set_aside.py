@@ -1,13 +1,12 @@
-"""Sets rows that differ aside: stores their changes on the target as held changes, in the checkpoint's transaction.
+"""Sets aside rows that differ: stores their changes on the target as held changes, in the checkpoint's transaction.
 
 A locked key keeps its row as it is on the target. All its events are held, in the order of the log, beginning with the
 first one that found another row. Changes of all other keys are applied. A crash can come at these points:
 
 1. Before COMMIT: the target has neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next
    attempt reads the target's rows again.
-2. After COMMIT: the target has all of them. The next batch with the key finds the lock, even on another worker. A key
-   belongs to one worker at a time. The number of workers changes only when all of them are at the same place in the
-   log.
+2. After COMMIT: the target has all four. The next batch with the key finds the lock, even on another worker. A key
+   belongs to one worker at a time. The number of workers changes only when all workers are at one place in the log.
 3. While COMMIT is under way: the checkpoint shows whether case 1 or case 2 applies.
 
 A batch asks once which tables have locks. A table without locks needs no further query. The size of the queries depends
@@ -218,8 +217,8 @@ class SetAside:
                 f"{before} rows of the table are locked, and {len(new)} more differ from the source: more than "
                 f"pidts.lock-limit ({self._limit})",
                 where=Where(table=str(batch.table.name), key=shown_row(first)),
-                todo="Was the table restored, or does another program write to it? Resolve the locks "
-                "(pidts locks list TASK), or copy the table again: pidts run TASK --resync TABLE",
+                todo="Was the table restored, or does another program write to it? To see the locks, run: pidts locks "
+                "list TASK. Resolve the locks, or copy the table again: pidts run TASK --resync TABLE",
             )
 
     def _demand_whole(self, events: KeyEvents, held: Mask, known: KnownColumns | None) -> None:
@@ -241,8 +240,8 @@ class SetAside:
                 "partial-row-image",
                 "the log has only a part of a row whose key changes, and the row with the old key is locked",
                 where=Where(table=str(batch.table.name), position=str(lsn)),
-                todo="Resolve the locked row (pidts locks list TASK). To have such rows set aside instead, set "
-                "binlog_row_image=FULL on the source and let its sessions reconnect",
+                todo="To see the locked row, run: pidts locks list TASK. Resolve the row. To have such rows set aside "
+                "instead, set binlog_row_image=FULL on the source and let its sessions reconnect",
             )
 
     def _log_locks(self, batch: ChangeBatch, made: Sequence[RowLock], rows: int) -> None:

@@ -26,7 +26,7 @@ class WriteComparison:
         return paused
 
     def refused(self, table: str) -> None:
-        """Notes that the target has refused a batch because rows of this table differ; an empty name: of some table."""
+        """Notes that the target has refused a batch because rows of this table differ; an empty name: unknown table."""
         self._left[table] = self._pauses[table] = min(2 * self._pauses.get(table, 0), _LONGEST) or 1
 
     def accepted(self, tables: Iterable[str]) -> None:

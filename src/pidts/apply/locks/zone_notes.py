@@ -32,8 +32,8 @@ With deletes the rule is weaker: only the change that makes the deleted row agai
 `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a fixed number of steps.
 
 The note has the values of the key, since digests of texts differ between servers. If there are only two zones, no notes
-are written. A task that forwards changes of other zones does not read notes: the argument does not hold for it in any
-case. With `pidts.conflict: version`, notes are written only for tables that do not converge. Notes are not read from
+are written. A task that forwards changes of other zones does not read notes: the argument does not hold for such a
+task. With `pidts.conflict: version`, notes are written only for tables that do not converge. Notes are not read from
 transactions that came from the target's own zone and whose DELETEs this task carries back to it
 (`pidts.apply.rows.convergence`).
 

@@ -7,8 +7,8 @@ shard lacks. While a column has two types, as during a change from INT to BIGINT
 If a row's shard lacks a column, the row gets the column's constant default, or else NULL. This value is written only
 for tables without a key. In a table with a key, each row is written with the columns that its own table has (see
 `own_columns`). In the other columns, the target fills in values if the row is new to its table (see
-`pidts.apply.merge.extra_columns`). If the row is changed, they keep their values. Two shards may have different
-defaults. Then only the target's rows show which default each row has.
+`pidts.apply.merge.extra_columns`). If the row is changed, these columns keep their values. Two shards may have
+different defaults. Then only the target's rows show which default each row has.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ the whole part of the batch that inserts it, whatever else the part does to it. 
 of its own table. The extra columns of this row were set when it was new.
 
 **Existing rows are removed only where tables share the target table**; the structures recorded on the target say which
-tables do. If only one table maps there, all rows are its own. Then columns that somebody has added on the target keep
-their values when the rows are read again.
+tables do. If only one table maps to a target table, all rows are its own. Then columns that somebody has added on the
+target keep their values when the rows are read again.
 
 Each commit reads the target's structure again, because a table of another source may have added a column since. A
 column that is added between this query and the write has no values yet, so no old value can stay.

@@ -39,7 +39,8 @@ Two examples with the entry (m, K, 20), in which member n lags and is at place 5
     one part has UPDATE K of n at 10, and m keeps K              the UPDATE is dropped: the row is m's
 
 **Inside a transaction, several members may have one key.** If a transaction is cut into parts, a commit or a part may
-end there. n has K since before the transaction; K is inserted into m, which replaces n's row on the target:
+end at this moment. In two examples, n has K since before the transaction, and an INSERT gives K to m, which replaces
+n's row on the target:
 
     m: INSERT K, DELETE K               in the end, the target has to have n's row
     m: INSERT K  n: UPDATE K, DELETE K  in the end, the target has to have m's row
@@ -66,12 +67,12 @@ These rules may halt a table although no row would be lost:
 
 With `split-transactions`, tables that halt inside a transaction stay at the last committed part, also after a restart.
 If a table was set to a place before such a transaction, entries may be about later changes than the changes of a part.
-Such an entry says that the target has a row which an earlier attempt has written, so the entry stays. If its member
-gets and loses the key in one part, the DELETE is written.
+Such an entry says that the target has a row which an earlier attempt has written, so the entry stays. If the entry's
+member gets and loses the key in one part, the DELETE is written.
 
-Two alternatives were rejected. If entries had the other rows, each row that moves would be read and written once more.
-Or the log of a transaction could be read twice, so that its first part knows which member has a key in the end. Then
-all keys of the transaction would have to be in memory.
+Two alternatives were rejected. Entries could have the other rows: then each row that moves would be read and written
+once more. The log of a transaction could be read twice, so that its first part knows which member has a key in the end:
+then all keys of the transaction would have to be in memory.
 
 **Why the result is right wherever batches are cut.** A row belongs to one shard: two members never have the same key at
 once, except inside a transaction.

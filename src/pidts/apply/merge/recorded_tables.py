@@ -84,7 +84,7 @@ def removes_extra_rows(
 def identifies_own_rows(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:
     """Whether the target's key guarantees that rows with this table's extracted values belong to this table.
 
-    They may belong to another table in these cases:
+    Such rows may belong to another table in these cases:
 
     - The extracted columns are not part of the key. A row may keep the value that was extracted from its table's
       earlier name, and belong to another table by now.

@@ -83,8 +83,8 @@ last DELETE of a key returns:
     c deletes row 7, and a removes it;  row 6 of c reaches a        with an answer of version 6, DELETE 7 never returns
 
 **A row without a column** that a program has just added in the target's zone is written with the column's default
-(`_with_defaults` in `pidts.apply.prepare`). Its own zone does the same when the schema change arrives there. If the
-target's row kept its value, zones would differ although they have the same version.
+(`_with_defaults` in `pidts.apply.prepare`). The row's own zone does the same when the schema change arrives there. If
+the target's row kept its value, zones would differ although they have the same version.
 
 **Two writers of one zone.** After a task has read a state and before it writes, no program and no other task may change
 the state, even if the state is "nothing". So sessions are serializable, which locks the gaps between keys. Otherwise:
@@ -218,7 +218,7 @@ class Convergence(VersionGuard):
     def _answered(self, applied: Mask) -> pa.Table:
         """Returns one row for each key that a tombstone of the target keeps out, with the tombstone's version.
 
-        An UPDATE without all columns cannot be written. It needs no answer: the row before the UPDATE has got one.
+        An UPDATE without all columns cannot be written, and needs no answer: the row before the UPDATE has got one.
         """
         is_buried = self._found.kind == TOMBSTONE
         is_buried[self._key[applied]] = False
@@ -246,7 +246,7 @@ class Convergence(VersionGuard):
             )
 
     def _one_by_one_from(self, events: Numbers, level: Numbers, best: int, row: pa.Table | None) -> list[bool]:
-        """Returns which changes of a key are applied. Some of them have the same version as the state before them."""
+        """Returns which changes of a key are applied. Some changes have the same version as the state before them."""
         text = _texts(self._table, row)[0] if row is not None else ()
         applied = []
         for event in events:

@@ -3,7 +3,7 @@
     insert-value-expr: "state = 'test'"         INSERT (1, 'test') is left out; no UPDATE of row 1 finds a row
 
 A net change writes whole rows, so an update would insert a row that the filter has left out. Only the target shows
-which rows it has. So it is queried for all keys, except those whose row an earlier change of the batch has made.
+which rows it has. So all keys are queried, except those whose row an earlier change of the batch has made.
 Updates of a row that the target does not have are removed, up to the next INSERT of the row. The query runs under the
 lock of the worker's checkpoint, which also keeps copied rows from being loaded. So a row that is missing now is still
 missing when the batch commits, wherever batches are cut.

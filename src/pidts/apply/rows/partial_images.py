@@ -21,9 +21,9 @@ read for them.
 at `s`. Rows that this batch settles were read between `s` and `e`. All other rows are read after the batch is on the
 target, so not before `e`. For a missing row this means:
 
-1. The row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads it
-   after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already
-   gone, so a later change of the batch removes it. In both cases its updates are not applied.
+1. The row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads the
+   row after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already
+   gone, so a later change of the batch removes the row. In both cases the row's updates are not applied.
 2. The row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read
    after `e`, that read returns the row, and the change is not applied. If the key was read before the row got it, no
    later read returns the row:
@@ -34,8 +34,8 @@ target, so not before `e`. For a missing row this means:
    key. The key was free on the source when the row got it. So the row that was read at the key is this row, after its
    update: the change continues this row, as it would continue the row at the old key.
 
-If a later change of the batch removes the row of a change, that change writes nothing. So it does not matter whether
-its row is missing; only the later change is examined.
+If a later change of the batch removes the row of a change, the earlier change writes nothing. So it does not matter
+whether the row of the earlier change is missing; only the later change is examined.
 
 **The copy may have read a different row.** At the place `s` in the log, a key may have one row. Until the copy reads
 the key, it may have got another row. A row that was loaded into the target ahead of the log may be a different row,
@@ -175,7 +175,7 @@ class ImageCompletion:
         if self._is_foreign is not None:
             self._roots = self._roots[~self._ahead_at(self._is_foreign, self._roots)]
         # `_roots` are read at their old keys, `_comers` at their new keys. The first change of a key is in only one of
-        # them, so no key is read twice.
+        # these two, so no key is read twice.
         self._comers = self._comers[np.isin(origin[self._size + self._comers], self._roots)]
 
     @property
@@ -211,8 +211,8 @@ class ImageCompletion:
     ) -> ChangeBatch:
         """Returns the full images to write.
 
-        Halts at a change whose row the target does not have, or of which it may have another row (`seen_until`). But
-        the changes of a missing row are dropped in these cases:
+        Halts at a change whose row the target does not have, or for which the target may have another row
+        (`seen_until`). But the changes of a missing row are dropped in these cases:
 
         - The copy still reads the row (`is_unread`), or a later change of the batch removes it.
         - The row did not get its key within the batch, and the target already had the log up to this change

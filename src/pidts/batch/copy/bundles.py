@@ -13,7 +13,7 @@ _SHARE = 0.75
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
     """Returns the bundles, each as a range of the pieces' indexes. The pieces of a bundle follow one after the other.
 
-    `counts`: for each table, how many pieces it has. `slots`: how many bundles are carried out at the same time.
+    `counts`: the number of pieces of each table. `slots`: the number of bundles that are carried out at the same time.
 
     Starting a Spark task takes as long as copying about ten thousand rows, so there are few bundles. With `takes_next`,
     a slot takes several bundles one after the other. Then the last bundles are short, so that all slots end at about

@@ -19,9 +19,9 @@ too often is harmless. If the row has got another key since then, that key is re
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only the
 records up to the place that all workers have reached. At or before this place, no worker adds another record.
 
-A schema change that concerns the key makes the copy begin again. Records from before may have other columns or types
-than the key has now: these are skipped. The new copy reads the keys of all other earlier records in any case, so these
-keys are read twice.
+A schema change that concerns the key makes the copy begin again. Records from before the schema change may have other
+columns or types than the key has now: these are skipped. The new copy reads the keys of all other earlier records in
+any case, so these keys are read twice.
 """
 
 from __future__ import annotations

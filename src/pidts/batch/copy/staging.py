@@ -89,8 +89,8 @@ def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
         data: dict[str, Any] = json.loads(_result_file(staging, request).read_text())
     except FileNotFoundError:
         return None
-    # The requests are compared as JSON, as in the file. It would not be enough to compare the requests' numbers: after
-    # a table was created again, its numbers begin again.
+    # The requests are compared as JSON, as in the file. It would not be enough to compare the requests' numbers: they
+    # begin again for a table that was created again.
     return data if data["request"] == json.loads(json.dumps(request.to_json())) else None
 
 

@@ -26,7 +26,7 @@ class Statistics:
         self._thread: threading.Thread | None = None
 
     def gather(self, target: Target, statements: Iterable[str]) -> None:
-        """Adds statements; they are run one after the other."""
+        """Adds statements for the thread to run."""
         for statement in statements:
             self._waiting.put((target, statement))
             if self._thread is None:

@@ -1,1 +1,1 @@
-"""What the records on the target have in common: their keys, the rows they describe, and rows that cannot be read."""
+"""The keys of the records on the target, some of their contents, and the errors for records that cannot be read."""

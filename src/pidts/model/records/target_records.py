@@ -14,7 +14,7 @@ from pidts.model.table import Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A record of a deleted row. Because of it, an event from before the deletion does not insert the row again."""
+    """A record of a deleted row. It keeps events from before the deletion from inserting the row again."""
 
     key: str
     """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
@@ -68,7 +68,7 @@ class EarlyRemoval:
     """A digest of the row's key as the target compares it."""
     task: str
     time: int
-    """When the source removed it, in seconds since 1970; 0: unknown."""
+    """When the source removed the row, in seconds since 1970; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class LeftOut:
     key: str
     """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""
     removed: str
-    """A digest of the row that the change removed. Empty: it removed no row, or equal rows can have different digests.
+    """A digest of the row that the change removed. Empty: there was no row, or equal rows can have different digests.
     """
     time: int
     """When the source made the change, in seconds since 1970; 0: unknown."""
@@ -104,7 +104,7 @@ class LoggedStatement:
     sql_mode: int | None = None
     time_zone: str = ""
     utf8_literals: bool = False
-    """Whether the session's literals are in UTF-8: a column of bytes stores them in the session's charset."""
+    """Whether the session's literals are in UTF-8. Columns of bytes store literals in the session's charset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,7 @@ class Shadow:
     """A table that a schema change tool fills, and then puts in place of another table. Its rows are never applied."""
 
     structure: Table | None
-    """The structure that the log's statements on the shadow table lead to. None: PiDTS could not interpret one of them.
-    """
+    """The structure after the log's statements on the shadow table. None: PiDTS could not interpret a statement."""
     statements: tuple[LoggedStatement, ...] = ()
     """The statements that altered the shadow table, in order."""
     complete: bool = True

@@ -21,7 +21,10 @@ _CHUNK_SECONDS = 0.5
 _CHUNK_BYTES = 16 << 20
 _GROWTH = 8
 _WAITING_GROWTH = 2
-"""A waiting request grows at most by this factor. If its window is too long, it is read again with half the rows."""
+"""The most by which a waiting request may be larger than the table's last request.
+
+If the window of a request is too long, its rows are read again with half the size.
+"""
 _ENOUGH_ROWS = 10_000
 """A chunk of fewer rows than this is not faster: most of its time is the round trip."""
 _UNKNOWN_ROWS = 2_000

@@ -48,7 +48,7 @@ class Settlement:
             if before is None or name in self.held or chunk.request.phase is not before.phase:
                 continue
             if chunk.request.phase is Phase.FINISH:
-                # Before this batch, all keys of a past range were read.
+                # If a past part of the log is sent again, all of its keys were read before this batch.
                 again = replace(before, phase=Phase.REREAD, sends_again=False)
                 after = replace(before, done=True) if chunk.is_last else again
                 self._done(name, after, chunk)
@@ -144,11 +144,11 @@ class Settlement:
 
 
 def _has_read_the_range(state: CopyState) -> bool:
-    """Whether the keys of a past range that is sent again were all read before the request that is settled now.
+    """Whether all keys of a past part of the log that is sent again were read before the request that is settled now.
 
     These keys are recorded at places before all places of the log, so they are read before keys that a batch records.
-    Their rows must not count as wrong until the end of the copy. Otherwise the copy would remove rows outside the range
-    and read them again, for as long as the source changes them.
+    Their rows must not count as wrong until the end of the copy. Otherwise the copy would remove other rows and read
+    them again, for as long as the source changes them.
     """
     place = state.after[0] if state.after else None
     return state.sends_again and state.phase is not Phase.ROWS and place is not None and Lsn.parse(place).log_index > 0

@@ -30,8 +30,8 @@ change of the table from `low` to `high`. Then the table is at `high`. It contin
 caught up with the other tables.
 
 **A table under repair** (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched
-for rows that the source does not have (`Phase.EXTRAS`). If other sources have rows there, too (`CopyMode.OWN`), their
-rows are not examined, and are never removed.
+for rows that the source does not have (`Phase.EXTRAS`). If the target table also has rows of other sources
+(`CopyMode.OWN`), these rows are not examined, and are never removed.
 
 **Recorded keys.** A batch may record keys whose rows the log does not have completely
 (`pidts.apply.rows.partial_images`). Before a table is finished, the target is asked for these records. If there are
@@ -131,7 +131,7 @@ class ChunkRequest:
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether batches may be applied before the request is settled, however many."""
+        """Whether any number of batches may be applied before the request is settled."""
         return self.waits or self.whole or self.mode is not CopyMode.NEW or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class CopyState:
     limit: int = 0
     """How many rows the next chunk has, computed from the last chunks; 0: no chunk was read yet."""
     estimate: int = 0
-    """How many rows the table had when the copy began, as the source estimated; 0 if it could not."""
+    """How many rows the table had when the copy began, by the source's estimate; 0 without an estimate."""
     since: Lsn | None = None
     """The place up to which the log does not concern the table: where the table joined the task, or, if it was copied
     as a whole, where its snapshot was taken.
@@ -228,7 +228,7 @@ class CopyState:
     parts: int = 0
     """How many chunks a request may have, so that the staged rows fit into memory; 0: any number."""
     row_bytes: int = 0
-    """The bytes of one row, as the source estimated when the copy began; 0 if it could not."""
+    """The bytes of one row when the copy began, by the source's estimate; 0 without an estimate."""
     waits: bool = False
     """Whether no rows are loaded ahead of the log, because a window had changes of another zone."""
     sends_again: bool = False
