@@ -341,7 +341,7 @@ class PlanState:
         return json.dumps(
             {
                 "lsn": str(self.lsn),
-                "copy": _copy_to_json(self.copy),
+                "copy": [[name.schema, name.name, state.to_json()] for name, state in self.copy.items()],
                 "held": [_held_to_json(waiting) for waiting in self.held],
                 "due": str(self.due) if self.due else None,
                 "written": [request.to_json() for request in self.written],
@@ -447,10 +447,6 @@ def _held_from_json(data: list[Any]) -> HeldTables:
     names, lsn, due, halted, takes_along = data
     tables = frozenset(TableName(*name) for name in names)
     return HeldTables(tables, Lsn.parse(lsn), Lsn.parse(due) if due else None, halted, takes_along)
-
-
-def _copy_to_json(copy: Mapping[TableName, CopyState]) -> list[Any]:
-    return [[name.schema, name.name, state.to_json()] for name, state in copy.items()]
 
 
 def _copy_from_json(data: list[Any]) -> dict[TableName, CopyState]:
