@@ -2,7 +2,13 @@
 
 from pidts.replicate.heartbeat import HeartbeatConfig
 from pidts.replicate.process import run_process, run_receiver
-from pidts.replicate.proof import demand_begins_again, demand_checkpoint_in_log, end_of_same_log, log_file_at
+from pidts.replicate.proof import (
+    demand_begins_again,
+    demand_checkpoint_in_log,
+    end_of_same_log,
+    log_file_at,
+    log_file_named,
+)
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import AppliedPlace
 from pidts.replicate.standby_start import Looked, demand_standby, first_unreceived

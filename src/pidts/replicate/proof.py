@@ -184,6 +184,15 @@ def _log_file_there(
     return LogFile.of_head(known.name, head, server.identity) if head is not None else None
 
 
+def log_file_named(source: SourceConfig, session: Session, name: str) -> LogFile | None:
+    """Returns the server's log file with this name; None if it has none, or if the account may not read it."""
+    info = server_info(session)
+    with suppress(Halted, PrecheckFailed):
+        head = event_at(source, Position(name, FILE_HEAD), _own_server_id(source, session, info))
+        return LogFile.of_head(name, head, info.identity) if head is not None else None
+    return None
+
+
 def log_file_at(source: SourceConfig, session: Session, relay: RelayReader, at: Lsn) -> LogFile | None:
     """Returns the log file of a place in the relay's current log; None if it cannot be found.
 

@@ -38,7 +38,8 @@ from pidts.task.checks.circular_replication import (
     circle_findings,
     demand_no_circle,
     going_round,
-    is_unchecked,
+    is_checked,
+    note_checked,
     record_returned,
 )
 from pidts.task.checks.source import check_one_source, passed_if_ignored
@@ -152,7 +153,8 @@ def test_a_table_goes_in_one_direction_only(
         assert f"task {back.name} " in message, "a task that runs already learns of the other one"
         statement = fix.split("run there: ")[1]
         run_sql(far, statement)
-        assert failed_findings(back) == []
+        assert failed_findings(back, resync=()) == []
+        assert "has no checkpoint any more" in failed_findings(back)[0][0], "it has begun, and not copied since then"
     finally:
         for config, server in ((there, far), (back, near)):
             run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
@@ -293,8 +295,79 @@ def test_a_task_that_has_begun_is_not_told_to_forget_its_way_back_without_a_new_
     ((message, fix),) = failed_findings(ways.there)
     assert f"task {ways.back.name} (source-id s) carries changes" in message
     _, _, then = fix.partition(f"DELETE FROM `pidts_meta`.checkpoint WHERE task = '{ways.back.name}'. ")
-    assert then.startswith("Then run this task at once with pidts run ")
+    assert then.startswith("Then run this task with pidts run ")
     assert "--resync" in then
+
+
+def test_a_task_whose_way_back_was_stopped_and_forgotten_has_to_copy_all_rows(
+    ways: Ways, make: Make, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
+) -> None:
+    """The user has deleted the checkpoint of the way back, as the finding says, and forgets the second part of it."""
+    delete = f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.back.name}'"
+    run_sql(mariadb, delete)
+    ((message, fix),) = failed_findings(ways.there)
+    assert f"task {ways.back.name} has carried changes from this task's target to this source" in message
+    assert "has no checkpoint any more. This task has not copied all rows since then" in message
+    assert "--resync" in fix
+    assert failed_findings(ways.there, resync=()) == []
+    assert failed_findings(make(f"new_{database}", mariadb, mysql97, tables="t")) == [], "its first start copies all"
+    rows = ways.stand("bin.000009:4")
+    ways.record(rows, copied=False)
+    assert len(failed_findings(ways.there)) == 1, "no place in the log shows that the task is after the last change"
+    ways.record(rows, copied=True)
+    assert failed_findings(ways.there) == []
+    begin(ways.back, "t", database=database)
+    with closing(ways.back.target.server.connect()) as target:
+        note_checked(ways.back, target, 7)
+    assert len(failed_findings(ways.there)) == 1
+    run_sql(mariadb, delete)
+    assert len(failed_findings(ways.there)) == 1, "the way back has run again since the copy"
+
+
+def test_a_task_that_begins_at_a_given_place_passes_after_a_forgotten_way_back(
+    ways: Ways, mariadb: Server, run_sql: RunSql
+) -> None:
+    """The advice at a first start is to delete the checkpoint if the place is after the last change."""
+    run_sql(mariadb, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.back.name}'")
+    with (
+        closing(connect(ways.there.source.server)) as source,
+        closing(ways.there.target.server.connect()) as target,
+    ):
+        record_returned(ways.there, source, target, ways.stand("bin.000009:4"), lambda _: False, is_first=True)
+    assert failed_findings(ways.there) == []
+
+
+def test_a_task_that_does_not_see_the_cutover_of_its_way_back_once_does_not_forget_it(
+    ways: Ways, mariadb: Server, run_sql: RunSql
+) -> None:
+    """The account may not read the record at one start, for example after a REVOKE."""
+    ways.switch("bin.000001:500")
+    rows = ways.stand("bin.000001:4")
+    ways.record(rows, copied=True)
+    run_sql(mariadb, "RENAME TABLE pidts_meta.note TO pidts_meta.note_unseen")
+    ways.record(rows, copied=False)
+    run_sql(mariadb, "RENAME TABLE pidts_meta.note_unseen TO pidts_meta.note")
+    assert failed_findings(ways.there) == []
+
+
+def given(config: TaskConfig, position: str) -> TaskConfig:
+    """Returns the task with a start in its file."""
+    file, offset = position.split(":")
+    start = f"    block-allow-list: b\n    meta: {{binlog-name: {file}, binlog-pos: {offset}}}"
+    config.path.write_text(config.path.read_text().replace("    block-allow-list: b", start))
+    return load_task(config.path)
+
+
+@pytest.mark.parametrize(("start", "passes"), [("bin.000001:499", False), ("bin.000001:500", True)])
+def test_a_start_before_the_switch_of_a_way_back_is_refused_by_the_check(
+    ways: Ways, make: Make, mariadb: Server, mysql97: Server, database: str, start: str, *, passes: bool
+) -> None:
+    """A refusal after the first start's claim would leave a checkpoint, so that a corrected file had no effect."""
+    ways.switch("bin.000001:500")
+    config = given(make(f"later_{database}", mariadb, mysql97, tables="t", mode="incremental"), start)
+    found = [one for one in check_one_source(config) if one.item == ITEM]
+    assert [one.ok for one in found] == [True] * len(found) if passes else [False]
+    assert passes or f"the start in this task's file ({start}) is after that" in found[0].message
 
 
 def test_an_undo_of_a_cutover_says_that_its_way_back_has_run(
@@ -310,6 +383,7 @@ def test_an_undo_of_a_cutover_says_that_its_way_back_has_run(
     assert "undone: the source is as it was before the cutover, but the task cannot run as it is" in said
     assert f"task {ways.back.name} (source-id s) carries changes from this task's target to this source" in said
     assert "--resync" in said
+    run_sql(mariadb, f"DELETE FROM pidts_meta.note WHERE task = '{ways.back.name}'")
     run_sql(mariadb, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.back.name}'")
     assert undo() == (
         f"{ways.there.name}: undone: the source is as it was before the cutover, and the task may run again\n"
@@ -324,13 +398,17 @@ def test_a_task_that_was_refused_needs_its_source_until_a_start_has_passed(
         closing(ways.there.target.server.connect()) as target,
     ):
         names = [TableName(database, "t")]
-        assert not is_unchecked(ways.there, target)
+        rows = target.meta.checkpoints.read(ways.there.name, "s")
         with pytest.raises(PrecheckFailed, match="in a circle"):
-            demand_no_circle(ways.there, source, target, names)
-        assert is_unchecked(ways.there, target)
+            demand_no_circle(ways.there, source, target, names, rows[0].epoch)
+        assert not is_checked(ways.there, target, rows)
+        demand_no_circle(replace(ways.there, ignored_checks=(ITEM,)), source, target, names, rows[0].epoch)
+        assert not is_checked(ways.there, target, rows), "an ignored check has not passed"
+        run_sql(mariadb, f"DELETE FROM pidts_meta.note WHERE task = '{ways.back.name}'")
         run_sql(mariadb, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ways.back.name}'")
-        demand_no_circle(ways.there, source, target, names)
-        assert not is_unchecked(ways.there, target)
+        demand_no_circle(ways.there, source, target, names, rows[0].epoch)
+        assert is_checked(ways.there, target, rows)
+        assert not is_checked(ways.there, target, [replace(rows[0], epoch=rows[0].epoch + 1)]), "claimed since then"
 
 
 def test_a_task_with_a_start_of_its_own_begins_after_the_changes_of_a_forgotten_task(
@@ -338,14 +416,8 @@ def test_a_task_with_a_start_of_its_own_begins_after_the_changes_of_a_forgotten_
 ) -> None:
     later = make(f"later_{database}", mariadb, mysql97, tables="t", mode="incremental")
     assert "the start in this task's file" not in failed_findings(later)[0][1]
-    later.path.write_text(
-        later.path.read_text().replace(
-            "    block-allow-list: b", "    block-allow-list: b\n    meta: {binlog-name: bin.000001, binlog-pos: 4}"
-        )
-    )
-    assert (
-        "the start in this task's file (meta) is after the last change" in failed_findings(load_task(later.path))[0][1]
-    )
+    later = given(later, "bin.000001:4")
+    assert "the start in this task's file (meta) is after the last change" in failed_findings(later)[0][1]
 
 
 def zone(name: str) -> str:

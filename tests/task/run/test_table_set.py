@@ -17,11 +17,12 @@ from tests.forked_programs import LoadedPrograms
 from tests.replicated_pair import NO_GTIDS, promote, replicated_pair, wait
 from tests.running import connect as plain_connect
 
+from pidts.apply.claim import claim_workers
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
-from pidts.cli.app import run_command
 from pidts.follow.client import RelayServerAddress
 from pidts.model import (
+    Checkpoint,
     ConfigError,
     Cutover,
     CutoverStage,
@@ -51,8 +52,9 @@ from pidts.source import connect, position, read_structures
 from pidts.source.position import log_end
 from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
-from pidts.task.checks.circular_replication import is_unchecked
+from pidts.task.checks.circular_replication import is_checked
 from pidts.task.checks.source import check_one_source
+from pidts.task.checks.task_records import record_source
 from pidts.task.config.current_server import address_of, choose_server
 from pidts.task.config.relay_origin import RelayOrigin
 from pidts.task.config.task_file import TaskConfig, load_task
@@ -144,11 +146,12 @@ def make_task(
     folder: Path, source: Server, target: Server, schema: str, run_sql: RunSql, programs: LoadedPrograms
 ) -> Task:
     path = folder / "task.yaml"
+    kind = f"type: postgresql, database: {schema}" if target.kind == "postgres" else "type: mysql"
     path.write_text(f"""\
 name: {schema}
 task-mode: all
-target-database: {{type: postgresql, host: {target.host}, port: {target.port}, user: {target.user},
-  password: "{target.password}", database: {schema}}}
+target-database: {{{kind}, host: {target.host}, port: {target.port}, user: {target.user},
+  password: "{target.password}"}}
 mysql-instances:
   - source-id: s
     from: {{host: {source.host}, port: {source.port}, user: {source.user}, password: "{source.password}"}}
@@ -179,56 +182,101 @@ def test_a_first_start_refuses_tables_that_hold_rows_and_says_how_to_empty_them(
     task.start()
 
 
-def test_after_an_undo_of_a_cutover_the_relay_is_not_applied_before_the_source_was_asked(task: Task) -> None:
-    """A way back may have run. The relay may hold its changes, for example after a start that was refused."""
-    noted: list[bool] = []
+def login_of(server: Server) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 
-    def claimed(_: int) -> None:
-        with closing(task.config.target.server.connect()) as other:
-            noted.append(is_unchecked(task.config, other))
 
-    def resume() -> StartState:
-        away = Transient("source-lost", "gone")
+@pytest.fixture
+def to_mysql(
+    tmp_path: Path, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
+) -> Iterator[Task]:
+    """A task without a copy, to a server that another task may read."""
+    made = make_task(tmp_path, mariadb, mysql97, database, run_sql, programs)
+    made.there("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    made.config = replace(made.config, mode="incremental")
+    yield made
+    made.stop()
+
+
+def test_after_a_cutover_the_relay_is_not_applied_before_the_source_was_asked(to_mysql: Task) -> None:
+    """A way back may have run. The relay may hold its changes, for example after a start that was refused.
+
+    Every cutover claims the task, also one that an earlier version has undone, or whose record was deleted by hand.
+    """
+    task = to_mysql
+    away = Transient("source-lost", "gone")
+
+    def resume(**changes: Any) -> StartState:
+        config = replace(task.config, **changes)
         with closing(task.config.target.server.connect()) as target:
-            return begin_task(
-                task.config, away, target, task.replicators[-1], threading.Event(), StartRequest(), (), claimed
-            )
+            return begin_task(config, away, target, task.replicators[-1], threading.Event(), StartRequest())
 
-    task.make("t", "1, 1")
-    task.config = replace(task.config, mode="incremental")
-    task.start()
-    resume()
+    first = task.start().checkpoints[0].epoch
+    assert [resume().checkpoints[0].epoch - first for _ in range(2)] == [1, 2]
     with closing(task.config.target.server.connect()) as target:
-        assert target.meta.cutovers.replace(task.config.name, None, Cutover(stage=CutoverStage.DONE))
-    assert run_command(["cutover", str(task.config.path), "--undo", "--yes"]) == 0
+        rows = target.meta.checkpoints.read(task.config.name, "s")
+        claim_workers(target, task.config.name, "s", len(rows), rows[0])
     task.stop()
     task.replicators.append(task.replicator())
     with capture_logs() as logs, pytest.raises(Transient, match="gone"):
         resume()
     assert "what the relay holds is not applied" in str(logs)
-    assert noted == [False], "the task is not claimed"
     assert task.replicators[-1].resume_at is None, "the relay is not filled"
+    assert resume(ignored_checks=("circular_replication",)).checkpoints[0].epoch - first == 4, (
+        "the last claim was the third"
+    )
+    with pytest.raises(Transient, match="gone"):
+        resume()
     task.start()
     resume()
-    assert noted == [False, False]
 
 
-def test_a_first_start_is_unchecked_until_it_has_passed(task: Task) -> None:
+def test_a_first_start_before_the_switch_of_a_way_back_leaves_no_checkpoint(to_mysql: Task) -> None:
+    """Otherwise a corrected start in the task file would have no effect, and the task would be refused again."""
+    task, back = to_mysql, f"back_{to_mysql.schema}"
+    with closing(connect(task.config.source.server)) as source:
+        start, structures = log_end(source), read_structures(source, task.config.allow)
+        task.sql("INSERT INTO t VALUES (7, 7)")
+        switch = log_end(source)
+    way = replace(
+        task.config,
+        name=back,
+        source=replace(task.config.source, server=replace(task.config.source.server, **login_of(task.target))),
+        target=replace(task.config.target, **login_of(task.source)),
+    )
+    record = Cutover(stage=CutoverStage.DONE, position=str(switch), done_at=time.time())
+    with closing(way.target.server.connect()) as there, closing(connect(way.source.server)) as source:
+        there.meta.prepare()
+        there.meta.checkpoints.claim(back, "s", 1, Checkpoint(task=back, source="s", worker=0, lsn=Lsn.at(start)))
+        there.meta.structures.save(back, SourceTablesKey("s"), Lsn.at(start), structures)
+        rule_changes.record_rules(way, there)
+        record_source(way, source, there)
+        assert there.meta.cutovers.replace(back, None, record)
+    try:
+        task.config = replace(task.config, source=replace(task.config.source, start=start))
+        with pytest.raises(PrecheckFailed, match="the start in this task's file"):
+            task.start()
+        with closing(task.config.target.server.connect()) as target:
+            assert target.meta.checkpoints.read(task.config.name, "s") == []
+        task.stop()
+        task.config = replace(task.config, source=replace(task.config.source, start=switch))
+        assert {row.position for row in task.start().checkpoints} == {str(switch)}
+    finally:
+        for table in ("checkpoint", "note", "cutover"):
+            task.sql(f"DELETE FROM pidts_meta.{table} WHERE task = '{back}'")
+
+
+def test_a_first_start_is_not_checked_before_it_has_passed(to_mysql: Task) -> None:
     """Otherwise it might be refused after its claim, and continue later without its source."""
-    noted: list[bool] = []
-    task.replicators.append(task.replicator())
-    with (
-        closing(connect(task.config.source.server)) as source,
-        closing(task.config.target.server.connect()) as target,
-    ):
+    config, request = to_mysql.config, StartRequest()
+    to_mysql.replicators.append(to_mysql.replicator())
+    with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
 
-        def claims(_: int) -> None:
-            noted.append(is_unchecked(task.config, target))
+        def claims(epoch: int) -> None:
+            assert not is_checked(config, target, target.meta.checkpoints.read(config.name, "s"))
 
-        request = StartRequest()
-        begin_task(task.config, source, target, task.replicators[-1], threading.Event(), request, (), claims)
-        assert noted == [True]
-        assert not is_unchecked(task.config, target)
+        begin_task(config, source, target, to_mysql.replicators[-1], threading.Event(), request, (), claims)
+        assert is_checked(config, target, target.meta.checkpoints.read(config.name, "s"))
 
 
 def test_a_table_that_is_dropped_between_a_first_start_and_its_repetition_is_not_on_record(

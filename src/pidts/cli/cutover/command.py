@@ -226,7 +226,8 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
         else f"undone: the source is as it was before the cutover, {may_run}"
     )
     if as_json:
-        print(json.dumps({"task": parts[0].name, "undone": before is not None}))
+        found = [{"message": one.message, "fix": one.fix} for one in circles]
+        print(json.dumps({"task": parts[0].name, "undone": before is not None, "circles": found}))
     else:
         print(f"{parts[0].name}: {said}")
         for finding in circles:

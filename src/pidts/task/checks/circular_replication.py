@@ -28,6 +28,10 @@ is certain:
   adds to the note the tasks for which one of the first two conditions is true. A later failover could make these two
   conditions uncertain.
 
+If task `ba` was only stopped, and somebody has deleted its checkpoint, its other records show that it has run. Then
+only the third condition can be certain. But at the first start of task `ab` with a place in its file, the user says
+that this place is after the last change of task `ba`.
+
 Crash points of the note:
 
 1. Before a first start claims the task: the note may be that of an earlier task of this name. No checkpoint is there,
@@ -35,14 +39,15 @@ Crash points of the note:
 2. After the claim, or after the COMMIT that begins the new copies, and before the note is written: the next start may
    refuse the task. Then `--resync` copies the rows once more. No change is made a second time.
 
-While the source does not answer, a task cannot be checked for circles. A task that has begun then continues with the
-log in the relay, unless its note `UNCHECKED` says that it must be checked first. This note is written when a cutover
-that was done is undone, when a first start claims the task, and when a start is refused. A start that passes the check
-empties the note. Crash points:
+While the source is away, this cannot be checked. A task that has begun then continues with the log in the relay, but
+only if nobody has claimed the task since its last start that has passed the check. A note has the epoch of that start's
+claim (`CHECKED`). Every start claims the task, and so does every cutover, also one of an earlier version, or one whose
+record was deleted by hand. Crash points:
 
-1. After the note of an undo is written, and before the undo begins: the task is still cut over, and cannot run.
-2. After a claim, or after a refused start: the note is there, so the next start needs the source.
-3. After the check has passed, and before the note is empty: the next start checks once more.
+1. After a claim of a start or of a cutover, or after a refused start: the note has another epoch than the checkpoints,
+   so the next start needs the source.
+2. After the check has passed, and before the note is written: the next start needs the source, and checks once more.
+3. A start without the source writes its epoch into the note in the transaction of its claim.
 
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
 task checks again after it has recorded its own source. The later one of these checks finds the other task's record.
@@ -56,11 +61,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Cutover, Lsn, Position, PrecheckFailed, SourceTablesKey, TableName
+from pidts.model import Checkpoint, Cutover, Lsn, Position, SourceTablesKey, TableName
 from pidts.model.records.altered_record import reading_note, texts
 from pidts.source import Session, server_info
 from pidts.source.finding import Finding, demand
 from pidts.task.checks.task_records import (
+    CHECKED,
     WritingTask,
     carried_to,
     former_writers_on,
@@ -78,9 +84,6 @@ RETURNED = TableName("", "returned changes")
 the target has all of these changes for certain.
 """
 
-UNCHECKED = TableName("", "circles not checked")
-"""The key of the note that forbids a task to continue without its source, since its changes may go in a circle."""
-
 _ONE_WAY = "Carry each table in one direction only: exclude these tables from one of the two tasks"
 
 _NAMED = 3
@@ -97,11 +100,13 @@ def circle_findings(
     target: TargetSession,
     tables: Iterable[TableName],
     resync: Patterns = None,
+    first: Callable[[], Checkpoint] | None = None,
 ) -> list[Finding]:
     """Returns a failed finding for each task that carries, or has carried, this task's changes back to its source.
 
-    `tables` are the source's tables, and `resync` selects the tables that are copied again. Between zones, also returns
-    the findings of `zone_topology`.
+    `tables` are the source's tables, and `resync` selects the tables that are copied again. `first` returns the
+    checkpoint of a first start at a place that the task's file gives. Between zones, also returns the findings of
+    `zone_topology`.
     """
     there = server_identity(config, target)
     if not there:
@@ -129,40 +134,41 @@ def circle_findings(
         if round_trip and writer.zone and config.is_between_zones:
             findings += pair_findings(config, target, writer)
         elif round_trip:
-            first = ", ".join(origin.tasks[:-1])
+            by = ", ".join(origin.tasks[:-1])
             what = (
                 f"task {writer.task} (source-id {writer.source}) carries changes from this task's target"
-                f"{f' (they come there by task {first})' if first else ''} to this source. This task carries them "
+                f"{f' (they come there by task {by})' if by else ''} to this source. This task carries them "
                 f"back: changes of {_listed(round_trip)} in a circle"
             )
             findings.append(failed(what, f"{_ONE_WAY}, or, {_forget(config, target, writer)}"))
-    findings += _returned_findings(config, source, target, there, resync)
+    findings += _returned_findings(config, source, target, there, resync, first)
     return findings
 
 
-def demand_no_circle(config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]) -> None:
-    """Raises if another task carries, or has carried, this task's changes back. Records whether this check passed."""
-    try:
-        demand(circle_findings(config, source, target, tables), config.ignored_checks)
-    except PrecheckFailed:
+def demand_no_circle(
+    config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName], epoch: int
+) -> None:
+    """Raises if another task carries, or has carried, this task's changes back. Notes that this claim has passed."""
+    findings = circle_findings(config, source, target, tables)
+    demand(findings, config.ignored_checks)
+    if config.target.type == "mysql":
         target.begin()
-        note_unchecked(config, target)
-        target.commit()
-        raise
-    if is_unchecked(config, target):
-        target.begin()
-        target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), UNCHECKED, "")
+        note_checked(config, target, epoch, ignored=not all(one.ok for one in findings))
         target.commit()
 
 
-def note_unchecked(config: TaskConfig, target: TargetSession) -> None:
-    """Records, in the caller's transaction, that the task cannot continue without its source until it was checked."""
-    target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), UNCHECKED, "yes")
+def note_checked(config: TaskConfig, target: TargetSession, epoch: int, *, ignored: bool = False) -> None:
+    """Notes, in the caller's transaction, that the start with this claim has passed the check, or has ignored it."""
+    text = f"{epoch} ignored" if ignored else str(epoch)
+    target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), CHECKED, text)
 
 
-def is_unchecked(config: TaskConfig, target: TargetSession) -> bool:
-    """Whether the task must not continue without its source."""
-    return bool(target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), UNCHECKED))
+def is_checked(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> bool:
+    """Whether the start with the last claim has passed the check, so that the task may continue without its source."""
+    if config.target.type != "mysql":
+        return True
+    noted = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), CHECKED)
+    return noted == str(max(row.epoch for row in stored))
 
 
 def _forget(config: TaskConfig, target: TargetSession, writer: WritingTask) -> str:
@@ -173,10 +179,9 @@ def _forget(config: TaskConfig, target: TargetSession, writer: WritingTask) -> s
     statement = f"run there: {forgotten(writer)}"
     if target.meta.checkpoints.read(config.name, config.source.source_id):
         return (
-            f"if task {writer.task} will never run again, copy all rows again: {statement}. Then run this task at once "
-            f"with {config.run_command(' --resync')}. Without --resync, it would make the changes that task "
-            f"{writer.task} has made on this source a second time on the target: in a table without a key, rows would "
-            "be there twice"
+            f"if task {writer.task} will never run again, copy all rows again: {statement}. Then run this task "
+            f"with {config.run_command(' --resync')}. Without --resync, it is refused: it would make the changes that "
+            f"task {writer.task} has made on this source a second time on the target"
         )
     if config.mode == "incremental" and config.source.start is not None:
         return (
@@ -192,20 +197,25 @@ def record_returned(
     target: TargetSession,
     checkpoints: Iterable[Checkpoint],
     is_copied: Callable[[TableName], bool],
+    *,
+    is_first: bool = False,
 ) -> None:
     """Records the former tasks whose changes the target has for certain, so that this task may continue.
 
     `is_copied`: whether all rows of a table are copied from now on, or need not be copied because the task has begun at
-    the end of the source's log.
+    the end of the source's log. `is_first`: the task has begun now.
     """
     there = server_identity(config, target)
     rows = tuple(checkpoints)
     known, place = _returned(config, target), (config.name, SourceTablesKey(config.source.source_id))
-    ways = _ways_back(config, source, there)
-    found = [_ended(way.writer, way.cutover) for way in ways if _is_certain(way, known, rows, is_copied)]
-    if set(found) != known:
+    found = {
+        _ended(way)
+        for way in _ways_back(config, source, there)
+        if (is_first and way.cutover is None) or _is_certain(way, known, rows, is_copied)
+    }
+    if not found <= known:  # a task that is not found now, because the account may not read its records, stays noted
         target.begin()
-        target.meta.notes.write(*place, RETURNED, json.dumps(found, ensure_ascii=False))
+        target.meta.notes.write(*place, RETURNED, json.dumps(sorted(found | known), ensure_ascii=False))
         target.commit()
 
 
@@ -215,19 +225,24 @@ def _returned(config: TaskConfig, target: TargetSession) -> set[str]:
         return set(texts(note or "[]"))
 
 
-def _ended(writer: WritingTask, cutover: Cutover) -> str:
-    """Returns the text that names a former task in the note `RETURNED`. A repeated cutover gives another text."""
-    return f"{writer.meta_schema}.{writer.task} {cutover.done_at}"
-
-
 @dataclass(frozen=True, slots=True)
 class _WayBack:
-    """A task that was cut over to the source, and has carried changes of the target there."""
+    """A task that has carried changes of the target to the source, and that has ended."""
 
     writer: WritingTask
-    cutover: Cutover
     names: list[TableName]
     """The source's tables with changes that `writer` has carried from the target, and this task would carry back."""
+
+    @property
+    def cutover(self) -> Cutover | None:
+        """The record of the switch to the source; None if somebody has deleted the task's checkpoint."""
+        return self.writer.cutover
+
+
+def _ended(way: _WayBack) -> str:
+    """Returns the name of a task's end. A task that has run again, and ends again, gets another name."""
+    end = f"deleted {way.writer.checked}" if way.cutover is None else way.cutover.done_at
+    return f"{way.writer.meta_schema}.{way.writer.task} {end}"
 
 
 def _ways_back(config: TaskConfig, source: Session, there: str) -> Iterator[_WayBack]:
@@ -236,8 +251,8 @@ def _ways_back(config: TaskConfig, source: Session, there: str) -> Iterator[_Way
     for writer in former_writers_on(source):
         own = writer.origins[0]
         names = sorted(end for name, end in own.tables.items() if carried_to(config, end) == name)
-        if names and writer.cutover is not None and is_same_server(own.server, there):
-            yield _WayBack(writer, writer.cutover, names)
+        if names and is_same_server(own.server, there):
+            yield _WayBack(writer, names)
 
 
 def _is_certain(
@@ -248,9 +263,9 @@ def _is_certain(
     `known` are the texts in the note `RETURNED`.
     """
     return (
-        _ended(way.writer, way.cutover) in known
+        _ended(way) in known
         or all(map(is_copied, way.names))
-        or all(_has_changes_of(row, way.writer, way.cutover) for row in rows)
+        or (way.cutover is not None and all(_has_changes_of(row, way.writer, way.cutover) for row in rows))
     )
 
 
@@ -270,29 +285,52 @@ def _has_changes_of(row: Checkpoint, writer: WritingTask, cutover: Cutover) -> b
 
 
 def _returned_findings(
-    config: TaskConfig, source: Session, target: TargetSession, there: str, resync: Patterns
+    config: TaskConfig,
+    source: Session,
+    target: TargetSession,
+    there: str,
+    resync: Patterns,
+    first: Callable[[], Checkpoint] | None,
 ) -> list[Finding]:
-    """Returns a failed finding for each former task whose changes of the target this task may still have to read."""
-    rows = target.meta.checkpoints.read(config.name, config.source.source_id)
-    if not rows:
-        return []  # The first start checks the position at which it begins, after it has claimed the task.
+    """Returns a failed finding for each way back that has ended, and whose changes this task may have yet to read."""
+    stored = target.meta.checkpoints.read(config.name, config.source.source_id)
+    if not stored and first is None:
+        return []  # The first start copies all rows, or begins at the end of the log.
+    # The user has deleted the checkpoint of a task that ended without a cutover, and has given a place after that.
+    ways = [way for way in _ways_back(config, source, there) if stored or way.cutover is not None]
+    rows = stored or [first() for _ in ways[:1] if first is not None]
+    known = _returned(config, target) if stored else frozenset()
     found = []
-    known = _returned(config, target)
-    for way in _ways_back(config, source, there):
+    for way in ways:
         if _is_certain(way, known, rows, partial(is_selected, resync)):
             continue
+        task, place = way.writer.task, rows[0].position or rows[0].lsn
+        carried = f"task {task} has carried changes from this task's target to this source"
+        twice = (
+            "So this task might make these changes on the target a second time: changes of "
+            f"{_listed(way.names)} in a circle"
+        )
+        copy = f"the source by a new copy of all rows: {config.run_command(' --resync')}"
+        if way.cutover is None:
+            what = f"{carried}, and has no checkpoint any more. This task has not copied all rows since then. {twice}"
+            found.append(failed(what, f"Make the target equal to {copy}"))
+            continue
+        mine = "this task's checkpoint" if stored else "the start in this task's file"
         what = (
-            f"task {way.writer.task} has carried changes from this task's target to this source, up to the switch at "
-            f"{way.cutover.position or 'an unknown place of the log'}. Nothing shows that this task's checkpoint "
-            f"({rows[0].position or rows[0].lsn}) is after that. So this task might make these changes on the target a "
-            f"second time: changes of {_listed(way.names)} in a circle"
+            f"{carried}, up to the switch at {way.cutover.position or 'an unknown place of the log'}. Nothing shows "
+            f"that {mine} ({place}) is after that. {twice}"
         )
-        fix = (
-            "Leave this task as it is. To carry the later changes of the source, run `pidts cutover --reverse` "
-            f"with the file of task {way.writer.task}, and then the task that it writes: it begins at that switch. If "
-            "the source does not have that place any more, or if this task is to continue, make the target equal to "
-            f"the source by a new copy of all rows: {config.run_command(' --resync')}"
+        again = (
+            f"run `pidts cutover --reverse` with the file of task {task}, and then the task that it writes: it begins "
+            "at that switch"
         )
+        if stored:
+            fix = (
+                f"Leave this task as it is. To carry the later changes of the source, {again}. If the source does not "
+                f"have that place any more, or if this task is to continue, make the target equal to {copy}"
+            )
+        else:
+            fix = f"Do not use this start: {again}. Or write task-mode: all into the task file, which copies all rows"
         found.append(failed(what, fix))
     return found
 

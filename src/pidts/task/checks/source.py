@@ -6,12 +6,25 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pidts.apply import TargetSession
-from pidts.model import Halted, KeyNote, PidtsError, Position, SourceTablesKey, Table, TableName, Transient
+from pidts.model import (
+    Checkpoint,
+    Halted,
+    KeyNote,
+    Lsn,
+    PidtsError,
+    Position,
+    SourceTablesKey,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.model.errors import listed, plural
 from pidts.relay.permissions import is_open_to_others
+from pidts.replicate import log_file_named
 from pidts.source import Session
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding
@@ -164,7 +177,8 @@ def _source(
             findings += not_carried_findings([config, *other_parts], config, session, tables)
             findings += rule_findings(config.rules, tables.values())
             if target is not None:
-                findings += circle_findings(config, session, target, tables, resync)
+                first = partial(_first_checkpoint, config, session, start) if start is not None else None
+                findings += circle_findings(config, session, target, tables, resync, first)
                 findings += [] if resumed else others_findings(config, session, target)
             if config.is_between_zones and target is not None:
                 findings += _auto_increment(config, session, target, tables.values())
@@ -185,6 +199,15 @@ def _source(
             return findings
     except PidtsError as error:
         return [replace(_unreachable("source", error), passes=resumed and isinstance(error, Transient))]
+
+
+def _first_checkpoint(config: TaskConfig, session: Session, start: Position) -> Checkpoint:
+    """Returns the checkpoint of a first start at a place of the source's log."""
+    source = config.source
+    file = log_file_named(source.server, session, start.file)
+    return Checkpoint(
+        task=config.name, source=source.source_id, worker=0, lsn=Lsn.at(start), position=str(start), log_file=file
+    )
 
 
 def _prepared_transactions(session: Session) -> list[Finding]:

@@ -53,6 +53,9 @@ empty if such rows are locked.
 """
 
 
+CHECKED = TableName("", "circles checked")
+"""The key of the note that names the last claim of a task whose start has passed the check for circles."""
+
 ORIGINS = TableName("", "origins")
 """The key of the note that lists the servers whose changes other tasks carry to a source."""
 
@@ -106,6 +109,8 @@ class WritingTask:
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
     cutover: Cutover | None
     """The record of the switch to the queried server, if the task was cut over to it."""
+    checked: str
+    """The note `CHECKED`, which differs between two lives of a task; empty if no start has passed the check."""
     saved_at: float
     """When a task that was cut over last saved a checkpoint, by the queried server's clock in seconds since 1970. 0: it
     was not cut over, or somebody has deleted its checkpoints.
@@ -251,7 +256,10 @@ def writers_on(session: Session) -> list[WritingTask]:
 
 
 def former_writers_on(session: Session) -> list[WritingTask]:
-    """Returns the tasks that were cut over to this server, as far as the account may read their records."""
+    """Returns the tasks that were cut over to this server, or whose checkpoints somebody has deleted.
+
+    Tasks whose records the account may not read are left out.
+    """
     ask = partial(query, session)
     return [writer for schema in meta_schemas(ask) for writer in writers_in(ask, schema, over=True)]
 
@@ -280,11 +288,9 @@ def meta_schemas(ask: Ask) -> list[str]:
 
 
 def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask]:
-    """Returns the tasks whose records are in this schema: with `over`, those that were cut over, else all others."""
+    """Returns the tasks whose records are in this schema: those that run, or with `over` those that cannot go on."""
     place = quoted(schema)
     switches = _switches(ask, schema)
-    if over and not switches:
-        return []
     saved = {
         (task, source): float(moment)
         for task, source, moment in ask(
@@ -297,9 +303,10 @@ def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask
             f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
         )
     }
-    # A task that was cut over counts as such even if somebody has deleted its checkpoints.
-    recorded = {(task, source) for task, source, name in noted if name == SOURCE_SERVER} if over else saved
-    begun = sorted((task, source) for task, source in recorded if (task in switches) is over)
+    # The changes of a task remain on the server if somebody deletes its checkpoints.
+    noted_servers = {(task, source) for task, source, name in noted if name == SOURCE_SERVER}
+    ended = {one for one in noted_servers if one[0] in switches or one not in saved}
+    begun = sorted(ended if over else (one for one in saved if one[0] not in switches))
     tables: dict[tuple[object, object], set[TableName]] = {}
     for task, source, table_schema, name in ask(
         f"SELECT DISTINCT task, source, table_schema, table_name FROM {place}.structure"
@@ -332,6 +339,7 @@ def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask
                 forwarded_zones(forwards, str(task), str(source)),
                 noted.get((task, source, CONFLICT), ""),
                 switches.get(task),
+                noted.get((task, source, CHECKED), ""),
                 saved.get((task, source), 0.0) if over else 0.0,
                 merges,
             )

@@ -89,7 +89,6 @@ from pidts.source import Session, connect, log_end
 from pidts.source import read_only as source_read_only
 from pidts.target.mysql.cutover.remade_columns import RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import RemadeTable
-from pidts.task.checks.circular_replication import note_unchecked
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import source_server, target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
@@ -324,11 +323,6 @@ class CutoverRun:
             return record
 
     def _undo(self, record: Cutover) -> None:
-        if _is_done(record):  # since the cutover was done, a task may have carried changes back
-            self._target.begin()
-            for part in self._parts:
-                note_unchecked(part, self._target)
-            self._target.commit()
         # The record comes first: from then on, no other command can reach `done`.
         stage = CutoverStage.BEGUN if record.stage is CutoverStage.BEGUN else CutoverStage.STOPPING
         self._own.take(replace(record, stage=stage, is_undone=True))

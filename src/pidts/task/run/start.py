@@ -46,12 +46,14 @@ from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.shards.structures import joined
 from pidts.source import Session, log_end, schema_charsets, source_dialect
+from pidts.source.finding import demand
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import (
+    circle_findings,
     demand_no_circle,
-    is_unchecked,
-    note_unchecked,
+    is_checked,
+    note_checked,
     record_returned,
 )
 from pidts.task.checks.joining.both_have_rows import demand_no_others, fits_between_zones
@@ -168,14 +170,21 @@ def begin_task(
     rule_changes.record_rules(config, target)
     record_source(config, source, target, merges=begins_merging(config, target, checkpoints))
     begins_now = not stored and (config.mode != "incremental" or config.source.start is None)
-    record_returned(config, source, target, checkpoints, lambda name: begins_now or is_selected(wanted.resync, name))
+    record_returned(
+        config,
+        source,
+        target,
+        checkpoints,
+        lambda name: begins_now or is_selected(wanted.resync, name),
+        is_first=not stored,
+    )
     if not await_opposite(config, target, checkpoints, stop, show_step):
         raise StartStopped
     # The structures are read after the claim: until then, another run may run a schema change and commit a checkpoint
     # after it.
     structures = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
     # If two tasks start for the first time together, at least one task finds the other task's note here.
-    demand_no_circle(config, source, target, structures)
+    demand_no_circle(config, source, target, structures, claimed[0].epoch)
     safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
     charsets, dialect = schema_charsets(source), source_dialect(source)
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
@@ -211,7 +220,8 @@ def _resume_without_source(
     source_id = config.source.source_id
     if not stored or wanted != StartRequest():
         raise absence
-    if is_unchecked(config, target):
+    has_passed = is_checked(config, target, stored)
+    if not (has_passed or {"circular_replication", "all"} & {*config.ignored_checks}):
         _log.warning(
             "what the relay holds is not applied: only the source shows whether another task has carried these changes "
             "from the target to the source",
@@ -231,7 +241,13 @@ def _resume_without_source(
     replicator.resume_at = resume_point(stored)
     replicator.start()
     latest = max(row.epoch for row in stored)
-    claimed = claim_workers(target, config.name, source_id, config.workers, stored[0], latest, on_claim)
+
+    def claims(epoch: int) -> None:
+        if has_passed:
+            note_checked(config, target, epoch)
+        on_claim(epoch)
+
+    claimed = claim_workers(target, config.name, source_id, config.workers, stored[0], latest, claims)
     demand_not_cut_over(target, config)
     if resumed_state(claimed).copying:
         raise absence
@@ -315,6 +331,10 @@ def _first_start(
     given = config.source.start if config.mode == "incremental" else None
     read = read_at_start(config, source, reader)
     copies = config.mode != "incremental"
+    if given is not None:
+        # A refusal after the claim would leave a checkpoint, so that another start in the task file had no effect.
+        place = start_checkpoint(config, read, PlanState(read.lsn))
+        demand(circle_findings(config, source, target, read.structures, first=lambda: place), config.ignored_checks)
     # The copy would remove rows that only the target has. So a table with rows is refused.
     fits = _fits(config, target, read.structures, other_parts, resync, copies=copies)
     if any(fit.problem for fit in fits):
@@ -326,18 +346,13 @@ def _first_start(
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
-
-    def claims(epoch: int) -> None:
-        note_unchecked(config, target)
-        on_claim(epoch)
-
     # The lock is needed for two reasons:
     # - Several sources write the same records.
     # - Two runs may start a new source at the same time. Without the lock, the second run's structures could be
     #   combined with the first run's checkpoint. With it, the second run finds this checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
-        return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=claims)
+        return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=on_claim)
 
 
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:
