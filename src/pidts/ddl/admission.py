@@ -223,7 +223,9 @@ def _decided(
                 todo=f"Make this change on the other shards, too; or give the SQL for the target: run {REPLACE}",
             )
     if isinstance(change.statement, AlterTable):
-        change = replace(change, statement=replace(change.statement, mariadb=groups.only_mariadb(target)))
+        # The other shards have converted their rows in sessions of their own.
+        altered = replace(change.statement, mariadb=groups.only_mariadb(target), cuts_fractions=None)
+        change = replace(change, statement=altered)
     records[MergedTablesKey()] = {target: decision.agreed}
     change = replace(change, shared=target, others=member_changes, records=records)
     return Admission(change, decision, dropped=dropped, missed=missed)

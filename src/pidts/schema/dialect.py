@@ -18,6 +18,8 @@ _NO_BACKSLASH_ESCAPES = 1 << 20
 _OTHER_VALUES = 1 << 1 | 1 << 6 | 1 << 29 | 1 << 31
 """The bits of PIPES_AS_CONCAT, NO_UNSIGNED_SUBTRACTION, HIGH_NOT_PRECEDENCE and PAD_CHAR_TO_FULL_LENGTH."""
 _STRICT = 1 << 21 | 1 << 22
+_MYSQL_CUTS, _MARIADB_ROUNDS = 1 << 32, 1 << 34
+"""The bits of TIME_TRUNCATE_FRACTIONAL and of TIME_ROUND_FRACTIONAL."""
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
@@ -39,6 +41,8 @@ class Dialect:
     """Whether the mode is ORACLE or MAXDB, under which DATE or TIMESTAMP mean other types."""
     other_values: bool = False
     """Whether the SQL modes include a mode that gives some expressions another meaning."""
+    other_fractions: bool = False
+    """Whether the mode reverses what the server does with further digits of a second: MySQL rounds, MariaDB cuts."""
     time_zone: str = "+00:00"
     """The time zone of times in a statement's text; `SYSTEM`: the server's own time zone, which is not UTC."""
     utf8_literals: bool = False
@@ -79,6 +83,7 @@ class Dialect:
             real_as_float=bool(sql_mode & _REAL_AS_FLOAT),
             other_types=bool(sql_mode & (_ORACLE | _MAXDB)),
             other_values=bool(sql_mode & _OTHER_VALUES),
+            other_fractions=bool(sql_mode & (_MARIADB_ROUNDS if self.mariadb else _MYSQL_CUTS)),
         )
 
     def of_session(self, logged: LoggedStatement) -> Dialect:
@@ -102,6 +107,11 @@ class Dialect:
     def is_in_utc(self) -> bool:
         """Whether a statement's times are in UTC."""
         return is_utc(self.time_zone)
+
+    @property
+    def cuts_fractions(self) -> bool:
+        """Whether the session cuts further digits of a second off; otherwise it rounds them."""
+        return self.mariadb is not self.other_fractions
 
     @property
     def descending_keys(self) -> bool:

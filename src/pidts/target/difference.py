@@ -156,15 +156,14 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
     return has_size and (new.length != old.length if old.kind is Kind.BINARY else (new.length or 0) < (old.length or 0))
 
 
-def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
-    """Returns the old names of columns that keep fewer digits of a second than before, with the new number.
+def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[Column, Column]]:
+    """Returns the columns that keep fewer digits of a second than before, as they are before the change and after it.
 
     MariaDB cuts off the other digits, and MySQL rounds them; settings can make each of them do the opposite. PostgreSQL
-    rounds halves before the year 2000 in the other direction. So only rows that lose no digit surely get the same
-    values on source and target.
+    rounds halves before the year 2000 in the other direction.
     """
     kept = difference(statement, before, after).kept
-    return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in WITH_FSP]
+    return [(old, new) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in WITH_FSP]
 
 
 def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:

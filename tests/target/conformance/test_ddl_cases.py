@@ -30,6 +30,7 @@ HALTS_IN_A_WAREHOUSE = {
     "a generated column of a text is new": "only the source computes it",
     "a generated column that cuts values": "only the source computes it",
     "floats and doubles lose digits that are zero": "only the source's own arithmetic certainly gives the same last bit",
+    "moments lose fractions": "a session of the source may cut or round them",
     "a moment that is new": "a constant TIMESTAMP depends on the time zone of the source's session",
 }
 DIALECT = Dialect.of("10.11.6-MariaDB")

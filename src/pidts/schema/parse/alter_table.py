@@ -31,7 +31,9 @@ def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
             raise cursor.surprise("a comma")
     if cursor.dialect.mariadb:
         actions = _defined_once(actions)
-    return ddl.AlterTable(table, tuple(actions), if_exists, cursor.dialect.mariadb)
+    return ddl.AlterTable(
+        table, tuple(actions), if_exists, cursor.dialect.mariadb, cuts_fractions=cursor.dialect.cuts_fractions
+    )
 
 
 def _defined_once(actions: list[alter.Action]) -> list[alter.Action]:

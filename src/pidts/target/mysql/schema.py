@@ -123,7 +123,8 @@ class MySqlSchema(ServerSchema[MyTable]):
                 before = {**before, statement.table: old}
                 is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
-                if not is_own_kind:
+                cuts = statement.mariadb if statement.cuts_fractions is None else statement.cuts_fractions
+                if cuts is not self._connection.server.dialect.mariadb:  # sessions of PiDTS do not change what it does
                     self._refuse_shortened(statement, old, new, plain)
                 self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)
@@ -148,10 +149,11 @@ class MySqlSchema(ServerSchema[MyTable]):
 
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
         """Refuses to shorten fractions of seconds if a row would differ, since MySQL rounds, and MariaDB cuts off."""
-        for column, digits in shortened(statement, old, new):
-            where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
+        for column, shorter in shortened(statement, old, new):
+            name, digits = dialect.identifier(column.name), shorter.type.fsp
+            where = f"MOD(MICROSECOND({name}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
-                raise refuse_shortened(column, old, instead)
+                raise refuse_shortened(column.name, old, instead)
 
     def _refuse_rounded(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
         """Refuses to cut digits of floating point numbers if some rows have such digits.

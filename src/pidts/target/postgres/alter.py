@@ -129,7 +129,7 @@ class _Alter:
         *,
         is_draft: bool,
     ) -> None:
-        self._is_draft = is_draft
+        self._is_draft, self._cuts = is_draft, statement.cuts_fractions
         self._before, self._after, self._found, self._at = before, after, found, executed_at
         self._has: Collection[str] = {column.name for column in found.columns} if found else ()
         self._change = difference(statement, before, after)
@@ -304,7 +304,7 @@ class _Alter:
         if relabelled and self._found is not None:
             for check in self._found.checks_on(old.name):
                 self._alter(f"DROP CONSTRAINT IF EXISTS {identifier(check)}")
-        value = conversion(old, new, name)
+        value = conversion(old, new, name, cuts=self._cuts)
         if value is None and self._is_draft:
             value = "VALUE"
         if value is None:

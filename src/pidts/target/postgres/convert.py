@@ -6,8 +6,8 @@ PostgreSQL's type does not: BINARY is filled with zeros, and the labels in a SET
 
 from __future__ import annotations
 
-from pidts.model import Column, Kind
-from pidts.model.types import BLOBS, INTEGERS, TEXTS
+from pidts.model import Column, ColumnType, Kind
+from pidts.model.types import BLOBS, INTEGERS, TEXTS, WITH_FSP
 from pidts.target.postgres.dialect import literal, type_name
 
 _TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, *TEXTS})
@@ -26,11 +26,14 @@ _CASTS = (
 """The types between which a cast gives the same values as the source's conversion."""
 
 
-def conversion(old: Column, new: Column, name: str) -> str | None:
+def conversion(old: Column, new: Column, name: str, *, cuts: bool | None = None) -> str | None:
     """Returns the new value in SQL; `name` itself if the value does not change; None if only the source knows it.
 
-    The caller has made sure that no digits of a second are lost.
+    `cuts`: whether the source cuts further digits of a second off, or rounds them. If this is not known, the caller has
+    made sure that no digits of a second are lost.
     """
+    if cuts is not None and loses_digits(old.type, new.type):
+        return with_digits(name, new.type.fsp, cuts=cuts)
     a, b = old.type.kind, new.type.kind
     if old.type.chosen != new.type.chosen or Kind.SET in (a, b):
         known = _chosen(old, new, name)
@@ -46,6 +49,24 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
     if a is b or any(a in left and b in right for left, right in _CASTS):
         return name if type_name(old.type) == type_name(new.type) else cast
     return None
+
+
+def loses_digits(old: ColumnType, new: ColumnType) -> bool:
+    """Whether values stay moments or times of their kind, and keep fewer digits of a second."""
+    is_kept = old.kind is new.kind and old.kind in WITH_FSP and not (old.chosen or new.chosen)
+    return is_kept and new.fsp < old.fsp
+
+
+def with_digits(name: str, digits: int, *, cuts: bool) -> str:
+    """Returns a moment or time with fewer digits of a second, as the source computes it.
+
+    The source cuts, or it rounds halves up; a negative TIME is cut or rounded as its absolute value. PostgreSQL's own
+    cast rounds halves to the moment that is further from the year 2000. A moment without digits, such as infinity,
+    stays as it is.
+    """
+    unit, micros = 10 ** (6 - digits), f"extract(microseconds FROM {name})::numeric"
+    made = f"{'trunc' if cuts else 'round'}({micros} / {unit}) * {unit}"
+    return f"COALESCE({name} + ({made} - {micros})::integer * interval '1 microsecond', {name})"
 
 
 def _chosen(old: Column, new: Column, name: str) -> str | None:

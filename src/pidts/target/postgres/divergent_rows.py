@@ -25,6 +25,7 @@ from pidts.target.difference import (
     unfillable,
     zero_filled,
 )
+from pidts.target.postgres.convert import loses_digits, with_digits
 from pidts.target.postgres.dialect import identifier
 from pidts.target.postgres.generated import computed, fills, made_plain
 from pidts.target.postgres.shape import PgTable
@@ -39,9 +40,11 @@ def doubts(
     statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
 ) -> Iterator[tuple[str, Halted]]:
     """Yields conditions, each with the error to raise if a row meets it. Columns have their names before the change."""
-    for column, digits in shortened(statement, before, after):
-        micros = f"extract(microseconds FROM {identifier(column)})::bigint"
-        yield f"{micros} % {10 ** (6 - digits)} <> 0", refuse_shortened(column, before)
+    for old, new in shortened(statement, before, after):
+        yield (
+            _shortened_otherwise(statement, identifier(old.name), old.type, new.type),
+            refuse_shortened(old.name, before),
+        )
     for floating, kind in rounded(statement, before, after):
         value, power = f"{identifier(floating.name)}::double precision", f"1e{kind.scale}::double precision"
         made = f"floor({value}) + round(({value} - floor({value})) * {power}) / {power}"
@@ -63,6 +66,23 @@ def doubts(
     unknown = unfillable(statement, before, after, executed_at, [name.lower() for name in known])
     if unknown := unknown + [name for name in recomputed(statement, before, after) if name not in {*here, *unknown}]:
         yield "true", refuse_unfillable(unknown, before)
+
+
+def _shortened_otherwise(statement: AlterTable, name: str, old: ColumnType, new: ColumnType) -> str:
+    """Returns the condition that a value loses digits of a second in a way that only the source knows."""
+    if statement.cuts_fractions is None or not loses_digits(old, new):
+        return f"extract(microseconds FROM {name})::bigint % {10 ** (6 - new.fsp)} <> 0"
+    if statement.cuts_fractions:
+        return "false"
+    # Without strict mode, the source replaces a value that is rounded up beyond its type's limit.
+    made = with_digits(name, new.fsp, cuts=False)
+    match new.kind:
+        case Kind.TIME:
+            return f"{made} NOT BETWEEN interval '-838:59:59' AND interval '838:59:59'"
+        case Kind.TIMESTAMP:
+            return f"{made} IN ('2038-01-19 03:14:08+00', '2106-02-07 06:28:16+00')"
+        case _:
+            return f"{made} = '10000-01-01'"
 
 
 def _cut(name: str, old: ColumnType, new: ColumnType) -> str | None:
