@@ -15,8 +15,6 @@ Work = Callable[[int, Path], "dict[str, Spent]"]
 (the first start, the changes, …) has used.
 """
 
-NOT_LINEAR = 1.15
-"""A curve with a larger exponent than this grows faster than its axis. The difference to 1 is the noise of a point."""
 _NOISE_SECONDS = 0.25
 """Smaller CPU times count as this one: a process is measured only once in this time."""
 
@@ -26,12 +24,12 @@ class Spent:
     """The CPU time, time and memory that one part of a point has used."""
 
     cpu: float
-    """Seconds, of all processes of PiDTS."""
+    """The CPU time of all processes of PiDTS, in seconds."""
     seconds: float
     mb: int
     """The highest sum, in MiB, of the memory (PSS) of all processes of PiDTS."""
     processes: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of CPU time, for each kind of process."""
+    """The CPU time of each kind of process, in seconds."""
     amount: int = 0
     """The number of units of work, such as rows; 0 if the part has none."""
 
@@ -71,7 +69,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured at one size."""
+    """The measurement of one size."""
 
     size: int
     parts: Mapping[str, Spent]
