@@ -104,7 +104,7 @@ def main() -> None:
 def needed(names: list[str]) -> list[str]:
     """Returns the names of the sources for these kinds of log.
 
-    MariaDB is always one of them: its rows fill the targets for all kinds.
+    MariaDB is always one of the sources: its rows fill the targets for all kinds.
     """
     return list(dict.fromkeys(["mariadb", *(KINDS[name].source for name in names)]))
 
@@ -167,8 +167,8 @@ def of_target(
 ) -> list[dict[str, Any]]:
     """Measures all kinds, and returns the figures of each.
 
-    Each task ends after the last change that its source has made so far. So it applies its whole log before the source
-    writes the log of another kind.
+    Each task ends after the last change that its source has made so far. So a task applies its whole log before the
+    source writes the log of another kind.
     """
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     folder.mkdir()

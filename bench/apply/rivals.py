@@ -3,9 +3,9 @@
 - bulk: decoded and reduced changes, in batches of 10,000, written as fast as one connection can by SQL, with a
   checkpoint row in each commit.
 - events: the same, but rows are written as row events (BINLOG), as `pidts.target.mysql.row_events` does. The events are
-  made before the measured time begins, so this is the time of the server alone.
+  made before the measured time begins, so the measured time is that of the server alone.
 - single: one statement for each row, one commit for each transaction of the source.
-- native: the target as a replica of the source. Its relay log has the whole log before it begins to apply.
+- native: the target as a replica of the source. The replica's relay log has the whole log before the replica applies.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class CopiedTable:
 
 
 class Source:
-    """A private server with the tables. Its log does not have the statements that fill them."""
+    """A private server with the tables. The server's log does not contain the statements that fill the tables."""
 
     def __init__(self, server: Server, shapes: list[str], rows: int) -> None:
         self.server = server

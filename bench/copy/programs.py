@@ -48,7 +48,7 @@ def dump(source: Source, target: TargetServer, folder: Path) -> float:
             ["mariadb", "--no-defaults", *_login(target.server)], stdin=reading.stdout, stdout=log, stderr=log
         )
         if reading.stdout:
-            reading.stdout.close()  # so that either process ends when the other ends
+            reading.stdout.close()  # otherwise a process would not end when the other ends
     if writing.wait() or reading.wait():
         raise RuntimeError(errors.read_text()[-3000:])
     return time.perf_counter() - begun
@@ -73,7 +73,7 @@ def mydumper(source: Source, target: TargetServer, folder: Path) -> float:
 
 
 def pgloader(source: Source, target: TargetServer, folder: Path) -> float:
-    """Returns the seconds of pgloader, which creates tables and keys, too.
+    """Copies the source with pgloader, which also creates tables and keys. Returns the elapsed seconds.
 
     With its default number of prefetched rows, pgloader does not have enough memory for these tables. By default, it
     would give DATETIME columns a type with a time zone.
@@ -102,9 +102,9 @@ def _done(folder: Path, *command: str) -> None:
 
 
 def chameleon(source: Source, target: TargetServer, folder: Path) -> float:
-    """Returns the seconds of pg_chameleon's `init_replica`, which also creates tables and keys.
+    """Copies the source with pg_chameleon's `init_replica`, which also creates tables and keys.
 
-    The preparation of pg_chameleon is not measured.
+    Returns the elapsed seconds, without the preparation of pg_chameleon.
     """
     _prepare()
     home = folder / "home"

@@ -3,11 +3,10 @@
     python bench/copy/run.py [--source mariadb] [--targets mariadb,mysql97,postgres] [--rows 5000000] ...
 
 The rows are divided among the tables: two of each shape (the columns and values of a table). Every contender copies
-them into the same server with the same settings. Before each contender, this server is emptied, started anew and
-prepared. A contender's time ends when all rows are committed and all keys exist. Then the bench compares rows and
-values of both sides.
-pg_chameleon does not support MySQL 9.7 as source. mydumper (with myloader) and pgloader have to be installed.
-`--quick` only copies 200,000 rows from MariaDB to PostgreSQL.
+these tables into the same server with the same settings. Before each contender runs, this server is emptied, started
+anew and prepared. A contender's time ends when all rows are committed and all keys exist. Then the bench compares rows
+and values of both sides. pg_chameleon does not support MySQL 9.7 as source. mydumper (with myloader) and pgloader have
+to be installed. `--quick` only copies 200,000 rows from MariaDB to PostgreSQL.
 """
 
 from __future__ import annotations

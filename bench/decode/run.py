@@ -32,7 +32,7 @@ from machine import machine  # noqa: E402 - needs the line above
 
 
 def ours(log: Log, kernel: str, times: int) -> dict[str, Any]:
-    """Returns the best of several runs, since other processes use the machine, too."""
+    """Returns the rates of the fastest of several runs, since other processes use the machine, too."""
     os.environ["PIDTS_KERNEL"] = kernel
     raw = log.path.read_bytes()[len(MAGIC) :]
     walker = LogWalker(log.path.name)

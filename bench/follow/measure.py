@@ -5,7 +5,7 @@
 The relay server runs in a process of its own, as `pidts replicate --serve` does. A round copies the whole relay three
 times, one after the other: as plain files that are then made durable, by a follower without TLS, by a follower with
 TLS. The latency, at `--rate` transactions a second, begins when a transaction is durable in the relay server's relay.
-It ends when a reader of the copy sees the transaction.
+The latency ends when a reader of the copy sees the transaction.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     python bench/gate/run.py [--targets mariadb,mysql97] [--sizes 1,4,1000] [--workers 1,2] [--changes 200000]
 
 A private MariaDB is the source, and its log is in the relay before the measurement begins. The time of PiDTS begins
-with the first commit of records, whose records do not count, and ends with the last commit.
-The other contenders write the same records to the same server. The first is one connection that loads all records with
-`LOAD DATA`. The other two are programs that write, for each transaction of the source, one INSERT of all its records.
-One of them commits after each INSERT, but does not move `transfer_checkpoint`: readers would not see the records. The
-other also moves `transfer_checkpoint` in the same transaction. Each round measures all contenders, one after
-another, and a ratio compares two contenders of one round.
+with the first commit of records, whose records do not count, and ends with the last commit. The other contenders write
+the same records to the same server. The first is one connection that loads all records with `LOAD DATA`. The other two
+are programs that write, for each transaction of the source, one INSERT of all its records. One of these programs
+commits after each INSERT, but does not move `transfer_checkpoint`: readers would not see the records. The other also
+moves `transfer_checkpoint` in the same transaction. Each round measures all contenders, one after another, and a ratio
+compares two contenders of one round.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TARGETS = {
 }
 """The last two targets have a binary log, as MySQL has by default.
 
-MySQL refuses LOAD DATA LOCAL unless `local_infile` is ON. Without it, PiDTS writes INSERTs of many rows. Only the last
+MySQL refuses LOAD DATA LOCAL unless `local_infile` is ON. Otherwise PiDTS writes INSERTs of many rows. Only the last
 target has `local_infile = ON`.
 """
 _COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"

@@ -76,7 +76,7 @@ class Pair:
         return found
 
     def has_all(self) -> Callable[[], bool]:
-        """Returns the condition that all tables are copied, and the target has all changes that the source has now."""
+        """Returns whether all tables are copied, and the target has all changes of the source, as a function."""
         progress = Progress(self.asked.connection, task="growth")
         has = progress.has(self.cursor.connection)
         return lambda: progress.is_copied() and has()
@@ -93,7 +93,7 @@ class Pair:
         return replace(meter.since(before), amount=amount)
 
     def finds(self, query: str) -> Callable[[], bool]:
-        """Returns the condition that a query on the target finds something."""
+        """Returns a function that says whether a query on the target finds a row."""
 
         def is_there() -> bool:
             with suppress(*NOT_THERE):

@@ -1,10 +1,10 @@
 """Compares a full copy into a warehouse with Spark's JDBC reader: `python bench/iceberg/full_copy.py [--rows 5000000]`.
 
-Both read one table of a MariaDB with two connections and write Parquet files. PiDTS is `pidts run --until-synced` into
-Iceberg tables: it makes the relay, the checkpoint and the table, and every file is durable. The other contender is what
-a user would write by hand: `spark.read.jdbc` in 2 partitions, then `write.parquet`. Each time is that of a whole
-process, with the start of its JVM. The two contenders run in turn. Afterwards the rows of both copies are counted and
-summed.
+Both read one table of a MariaDB with two connections and write Parquet files. PiDTS runs `pidts run --until-synced`
+into Iceberg tables. This command makes the relay, the checkpoint and the table, and makes every file durable. The other
+contender is what a user would write by hand: `spark.read.jdbc` in 2 partitions, then `write.parquet`. Each time is that
+of a whole process, with the start of its JVM. The two contenders run in turn. Afterwards the rows of both copies are
+counted and summed.
 
 The bench needs `mvn`, which downloads MariaDB's driver for Java.
 """
@@ -33,7 +33,7 @@ import pymysql
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from machine import machine  # noqa: E402 - beside the benches
+from machine import machine  # noqa: E402 - needs the line above
 
 from pidts import sandbox  # noqa: E402
 from pidts.sandbox import Server  # noqa: E402
@@ -117,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where the tables are written")
+    parser.add_argument("--folder", type=Path, help="the folder for the tables")
     options = parser.parse_args()
     about: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     top = Path(tempfile.mkdtemp(dir=options.folder))

@@ -2,8 +2,8 @@
 
     python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--on-divergence overwrite,lock] [--updates]
 
-One process commits one-row transactions at a steady rate; each row has the time of its commit. Another process asks
-the target every millisecond for the highest key: every row up to this key is visible then. Both use the same
+One process commits one-row transactions at a steady rate; each row has the time of its commit. Another process asks the
+target every millisecond for the highest key: every row up to this key is visible then. Both processes use the same
 clock, and the time of the query is part of the result. The times of the steps come from the log lines of `pidts run
 --debug` about batches. They are measured in a second run, since writing these lines takes CPU time. With `--updates`,
 every other commit changes a row that was committed shortly before; only new rows are measured.

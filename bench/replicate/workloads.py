@@ -1,4 +1,4 @@
-"""Makes the logs to receive: each fills one binary log file of a private server."""
+"""Makes the logs that a replicator receives. Each fills one binary log file of a private server."""
 
 from __future__ import annotations
 

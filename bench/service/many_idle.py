@@ -181,7 +181,7 @@ def pss(root: int) -> dict[str, float]:
 
 
 def processes(root: int) -> dict[int, str]:
-    """Returns the kind of each process. The kind of its parent process shows it."""
+    """Returns the kind of each process, which the kind of the process's parent shows."""
     found = {root: "service"}
     for pid in below(root):
         with suppress(OSError):
