@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -18,8 +17,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from pidts.binlog import MAGIC, LogWalker, decode_slice, iter_raw
 from pidts.binlog.table_map import TableMap
@@ -37,9 +34,10 @@ from pidts.rules import (
 )
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "decode"))
+sys.path += [str(HERE.parent / "decode"), str(HERE.parent)]
 
 from logs import Log, write  # noqa: E402 - a module of bench/decode
+from machine import machine  # noqa: E402 - needs the line above
 
 RENAME = Routes((RouteRule("ben*", "~^[a-z]+$", "other", "t"),))
 EXTRACT = Routes((RouteRule("ben*", "", "other", "", *(Extract("(.*)", f"of_{at}") for at in range(3))),), "mysql-01")
@@ -114,11 +112,10 @@ def main() -> None:
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    machine = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0], "system": platform.platform()}
-    machine |= {"python": platform.python_version(), "pyarrow": pa.__version__}
+    described = machine()
     with tempfile.TemporaryDirectory() as scratch:
         logs = {log.name: measured(log, options.times) for log in write(Path(scratch), options.rows)}
-    result = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine, "logs": logs}
+    result = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": described, "logs": logs}
     (HERE.parent / "results" / "rules.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
