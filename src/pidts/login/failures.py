@@ -16,13 +16,13 @@ _NONE_SENT = {
 }
 """Texts by which the errors of MySQL, MariaDB and PostgreSQL show that a login had no password.
 
-Each text has the environment variable from which commands read a URL's password, and the form of a URL that names
-another variable.
+The values are the environment variable from which commands read a URL's password, and a URL that names another
+variable.
 """
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors that mean a broken connection, and not a refusal by the server."""
 _DAMAGED = ("BAD_RECORD_MAC",)
-"""OpenSSL's name for bytes that the network has damaged. A retry may help."""
+"""OpenSSL's reason if the network has damaged bytes. A retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})
 """OpenSSL's two error numbers for a certificate that is not for this host name, or not for this address."""
 
@@ -35,14 +35,14 @@ def number_and_text(error: Exception) -> tuple[int, str]:
 
 
 _SEEN = re.compile(r"for user '.*'@'([^']+)'|^Host '([^']+)' is not allowed")
-"""The parts of MySQL's errors for refused logins that name this machine as the server sees it."""
+"""Matches MySQL's errors for refused logins. A group is the name of this machine as the server sees it."""
 
 
 def seen_host(said: str) -> str:
     """Returns this machine's name or address as a MySQL server sees it, from the text of a refused login.
 
-    An account is for one host, or for a pattern of hosts, and the server compares it with this name. Returns an empty
-    text if the error does not contain the name.
+    An account is for one host or a pattern of hosts, which the server compares with this name. Returns an empty text if
+    the error does not contain the name.
     """
     found = _SEEN.search(said)
     return (found[1] or found[2]) if found else ""
@@ -54,7 +54,7 @@ def without_password(said: str) -> str:
         if part in said:
             return (
                 "No password was sent. In a task file, give the server a `password`. For a URL, set "
-                f"the variable {variable}, or name another one in it: '{url}'"
+                f"the environment variable {variable}, or name another variable in the URL: '{url}'"
             )
     return ""
 
@@ -77,15 +77,15 @@ def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckF
 
 
 def out_of_order(error: BaseException) -> bool:
-    """Whether the MySQL driver received a packet out of order, since the network has damaged a packet's length."""
+    """Whether the MySQL driver received a packet out of order, because the network has damaged a packet's length."""
     return isinstance(error, pymysql.err.InternalError) and str(error.args[0]).startswith("Packet sequence number")
 
 
 def not_trusted(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
     """Returns the error for a certificate of an unknown authority, or an expired certificate."""
     todo = (
-        "Set ssl-ca to the authority that signed it; if it has expired, the server needs a new one. Or does another "
-        "server answer at this address?"
+        "Set ssl-ca to the file with the authority that signed the certificate. If the certificate has expired, the "
+        "server needs a new one. Or does another server answer at this address?"
     )
     return PrecheckFailed("tls-certificate", f"the certificate of {who} is not trusted: {said}", where=where, todo=todo)
 
@@ -110,7 +110,7 @@ def not_offered(who: str, where: Where = NOWHERE) -> PrecheckFailed:
 
 
 def _cause(error: BaseException) -> ssl.SSLError | None:
-    """Returns the TLS error inside a driver's error, wrapped or as an attribute; None if there is none."""
+    """Returns the TLS error among the causes and attributes of a driver's error; None if there is none."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:

@@ -1,11 +1,11 @@
-"""Wraps the MySQL driver's connection, so that it is cheaper to open, and safe against invalid packets.
+"""A connection of the MySQL driver that is cheaper to open, and safe against invalid packets.
 
 The driver has two faults:
 
 - It loads the system's certificate authorities for each connection. This takes 30 ms of CPU time, several times as long
   as the login itself. A copy makes a connection for each chunk.
-- It does not check the packets that it reads. An empty packet, an invalid public key, or the request for a file of this
-  machine ends in an IndexError, a ValueError or a RuntimeError.
+- It does not check the packets that it reads. If the server sends an empty packet, an invalid public key or a request
+  for a file of this machine, the driver raises an IndexError, a ValueError or a RuntimeError.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Link(_Connection):
             super().connect(sock)
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-        """Reads a packet. Descriptions of columns are cached, since a repeated statement gets the same ones again."""
+        """Reads a packet. Descriptions of columns are cached, since a repeated statement gets equal descriptions."""
         known = _described if packet_type is FieldDescriptorPacket else packet_type
         return super()._read_packet(known)  # type: ignore[no-untyped-call]
 
@@ -113,7 +113,7 @@ def _of_protocol() -> Iterator[None]:
 
 @lru_cache(maxsize=512)
 def _described(data: bytes, encoding: str) -> FieldDescriptorPacket:
-    """Returns the description of a column. It may be cached, since no code changes it."""
+    """Returns the description of a column. Results may share this object, since no code changes it."""
     return FieldDescriptorPacket(data, encoding)
 
 

@@ -34,7 +34,7 @@ class ServerLogin(Protocol):
 
     @property
     def password_file(self) -> str:
-        """The file from which the password comes; empty if there is no such file."""
+        """The file with the password; empty if the password is not in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Accepted:
 _accepted: dict[tuple[str, str, int, str], _Accepted] = {}
 """The last password that a server has accepted in this process, keyed by password file, host, port and user.
 
-Two servers may share a password file, and their passwords do not change together.
+Two servers may share a password file, but their passwords do not change at the same moment.
 """
 
 
@@ -53,8 +53,8 @@ def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _
     """Logs in with the present password of the file, or with `login.password` if there is no file.
 
     The file may have been written before the server's password was changed. So if the server refuses the file's
-    password, the next attempts are the last password that this server has accepted, and `login.password`. The latter
-    alone would be too old if the password has changed twice since the task file was read.
+    password, the function tries the last password that this server has accepted, and then `login.password`. If the
+    password has changed twice since the task file was read, `login.password` is too old.
     """
     if not login.password_file:
         return log_in(login.password)
@@ -73,9 +73,9 @@ def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _
 
 
 def state_for_another_process(login: ServerLogin) -> list[Any]:
-    """Returns the state with which a frozen, slotted dataclass is pickled, with the last accepted password.
+    """Returns the pickled state of a frozen, slotted dataclass. Its password is the last accepted password.
 
-    A new process, such as a worker of Spark, knows no password but the one it is given.
+    A new process, such as a worker of Spark, does not know which passwords this process has used.
     """
     names = (one.name for one in fields(login))  # type: ignore[arg-type]
     return [_last_accepted(login) if name == "password" else getattr(login, name) for name in names]

@@ -1,4 +1,4 @@
-"""Login methods that the driver lacks, and two methods that send the password and that the driver allows without TLS.
+"""Two login methods that the MySQL driver lacks, and two that send the password in clear text, here only over TLS.
 
 The driver itself supports mysql_native_password, sha256_password and caching_sha2_password. Over a plain connection,
 it encrypts the password of the latter two with the server's public key.
@@ -27,10 +27,10 @@ _Point: TypeAlias = "tuple[int, int, int, int]"
 
 
 def sign(password: bytes, message: bytes) -> bytes:
-    """Returns the signature of 64 bytes as MariaDB's account plugin `ed25519` requires it.
+    """Returns the 64-byte signature that MariaDB's account plugin `ed25519` requires.
 
     The signature is Ed25519 (RFC 8032), except for the secret: 32 random bytes in the RFC, a password of any length
-    here. So the usual libraries cannot compute it. A login needs one signature, which takes some milliseconds.
+    here. So the usual libraries cannot compute the signature. Each login computes one, in some milliseconds.
     """
     digest = hashlib.sha512(password).digest()
     secret = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | (1 << 254)
@@ -97,7 +97,7 @@ class _Parsec(_Method):
     """The login method `parsec` of MariaDB since 11.6: the key is derived from the password with the account's salt."""
 
     def authenticate(self, packet: Any) -> Any:
-        """Requests the salt, then signs the random bytes of both sides."""
+        """Requests the salt, then signs the random bytes of the server and of this client."""
         theirs = packet.read_all()
         salt = _answer(self._connection, b"").get_all_data().removeprefix(b"\1")
         if salt[:1] != b"P" or len(salt) < 3 or salt[1] > _PARSEC_MOST:
@@ -110,7 +110,7 @@ class _Parsec(_Method):
 
 
 class _Clear(_Method):
-    """Sends the password in clear text, but only over TLS. The driver itself would do this even without encryption."""
+    """Sends the password in clear text, but only over TLS. The driver itself would send the password even without."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the packet is empty
         _demand_tls(self._connection)
@@ -118,11 +118,11 @@ class _Clear(_Method):
 
 
 class _Dialog(_Method):
-    """Answers MariaDB's PAM plugin, which also asks for passwords in clear text, but only over TLS."""
+    """Answers MariaDB's PAM plugin, but only over TLS: the plugin also asks for passwords in clear text."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the driver reads it
         _demand_tls(self._connection)
-        # After this error, the driver answers with its own code.
+        # The driver catches this error, and then answers with its own code.
         raise AttributeError("authenticate")
 
 
@@ -143,4 +143,4 @@ PLUGINS: dict[str, Callable[[Connection[Any]], Any]] = {
     "mysql_clear_password": _Clear,
     "dialog": _Dialog,
 }
-"""The plugins, by the names that servers send."""
+"""The login methods, by the plugin names that servers send."""

@@ -41,7 +41,7 @@ class Privilege:
 
     @property
     def place(self) -> str:
-        """Returns the objects as a GRANT names them. The schema must be a name."""
+        """Returns the objects as a GRANT names them. The schema must be a name, not a pattern."""
         if not self.schema:
             return "*.*"
         return f"{_quoted(self.schema)}.{_quoted(self.table)}" if self.table else f"{_quoted(_escaped(self.schema))}.*"
@@ -66,7 +66,7 @@ class Privileges:
 
 
 def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
-    """Returns a session's grants. `names_roles`: SHOW GRANTS has to name the roles to show theirs (MySQL 8)."""
+    """Returns a session's grants. `names_roles`: SHOW GRANTS shows only grants of roles that it names (MySQL 8)."""
     sql = "SHOW GRANTS"
     if names_roles:
         try:
@@ -83,8 +83,8 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 def account_of(ask: Ask, user: str, host: str = "") -> str:
     """Returns the account (`'user'@'host'`) that a GRANT to this user names.
 
-    - The user has only one account: this account.
-    - The user has several, and the server's `host` is this machine: the account that a login from this machine uses.
+    - The user has only one account: that account.
+    - The user has several accounts, and the server's `host` is this machine: the account for a login from this machine.
     - Otherwise: the user's account for any host (`%`), even if it does not exist.
     """
     hosts = hosts_of(ask, user)
@@ -112,7 +112,7 @@ def privileges_of(grants: Iterable[str]) -> Privileges:
             schema, table = _name(found["schema"]), _name(found["table"])
             names = (word.strip().upper() for word in _OF_COLUMNS.sub("", found["names"]).split(","))
             (given if found["way"].upper() == "GRANT" else taken).extend(
-                # With a table, the schema is a plain name. It is escaped here, since `Privilege` has a pattern.
+                # With a table, the schema is a plain name. It is escaped here, since `Privilege.schema` is a pattern.
                 Privilege(name, _escaped(schema) if table else schema, table)
                 for name in names
                 if name

@@ -51,7 +51,7 @@ class Tls:
 
     mode: Mode = Mode.PREFERRED
     ca: str | None = None
-    """The file with the trusted authorities; None means the system's authorities."""
+    """The file with the trusted certificate authorities; None means the system's authorities."""
     cert: str | None = None
     """The file with the client certificate; None: the client shows no certificate."""
     key: str | None = None

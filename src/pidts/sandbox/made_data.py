@@ -1,8 +1,8 @@
 """Copies the data of a new server from data that was made before for the same kind of server.
 
 Making the data takes seconds of CPU time, and copying it takes a tenth of that. The environment variable
-`PIDTS_SANDBOX_DATA` names a folder with data of each kind. A process that starts many servers sets it for itself and
-its children, and removes the folder at the end.
+`PIDTS_SANDBOX_DATA` names a folder with data of each kind. A process that starts many servers sets the variable for
+itself and its children, and removes the folder at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ identity. TLS keys may be shared.
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
-    """Puts the data of a new server into the folder `data`: a copy, or else what `make` creates there."""
+    """Creates the folder `data` of a new server: as a copy, or with `make` if there is nothing to copy."""
     shared = os.environ.get(FOLDER)
     if shared is None:
         make()

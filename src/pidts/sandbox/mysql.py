@@ -1,7 +1,7 @@
 """Starts MariaDB, MySQL 9.7 and MySQL 5.6, with a full row-format binlog, utf8mb4, and root on loopback.
 
-The data is temporary, so it need not survive a crash of the machine. No server waits for a disk: otherwise each schema
-change would wait several times. The data survives a crash of the server.
+The data is temporary. It survives a crash of the server, and need not survive a crash of the machine. So no server
+waits for a disk: otherwise each schema change would wait several times.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def start_mariadb(
 ) -> Server:
     """Starts MariaDB with the data of a folder. If the folder has none, new data is made.
 
-    Without `directory`, the folder is new. Without `port`, a free port is chosen. The same is true for MySQL below.
+    Without `directory`, the folder is new. Without `port`, a free port is chosen.
     """
     program = programs.mariadb()
 
@@ -93,7 +93,7 @@ def start_mysql56(
     program = programs.mysql56()
 
     def make_data(folder: Path) -> None:
-        # The package's data folder was used once. A copy of its identity and its logs would be wrong.
+        # A server has used the package's data folder before. That server's identity and logs must not be copied.
         leave_out = shutil.ignore_patterns("auto.cnf", "ib_logfile*")
         shutil.copytree(program.home / "data" / "mysql", folder / "data", ignore=leave_out, symlinks=True)
 
@@ -156,7 +156,7 @@ def _prepare(setup: _ServerSetup, folder: Path) -> None:
 
 
 def _alone(program: programs.Program, folder: Path) -> dict[str, str]:
-    """Returns the environment with a temporary folder of its own: a starting server empties this folder."""
+    """Returns the environment, with a temporary folder for this server only: a starting server empties the folder."""
     return {**program.environment, "TMPDIR": str(folder / "tmp")}
 
 
@@ -170,7 +170,7 @@ def _password_file(kind: str, directory: Path, password: str) -> Path:
     change = "SET PASSWORD = PASSWORD({})" if kind == "mysql56" else "ALTER USER root@localhost IDENTIFIED BY {}"
     path = directory / "password.sql"
     path.touch(mode=0o600)
-    # Each start of the server runs this statement; the binlog must not contain it.
+    # Each start of the server runs these statements; the binlog must not contain them.
     path.write_text(f"SET SESSION sql_log_bin = 0;\n{change.format(quoted)};\n", "utf-8")
     return path
 

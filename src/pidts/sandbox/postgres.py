@@ -45,7 +45,7 @@ def start_postgres(
             command = [
                 *program.command,
                 *("-D", str(data), "-h", HOST, "-p", str(port)),
-                *("-c", "unix_socket_directories="),  # a full path may be too long for a socket
+                *("-c", "unix_socket_directories="),  # no socket file: its path may be too long
                 *("-c", "fsync=off"),  # the data is temporary: it survives a crash of the server, not of the machine
                 *options,
             ]

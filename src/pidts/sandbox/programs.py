@@ -24,7 +24,7 @@ class Program:
     version_option: str = "--version"
 
     def version(self) -> str | None:
-        """Returns the program's own version text; None if it cannot run here."""
+        """Returns the version that the program prints; None if the program cannot run here."""
         try:
             asked = subprocess.run(
                 [*self.command, self.version_option],
@@ -62,14 +62,14 @@ def mariadb_plugins() -> Path:
 
 
 def mysql97() -> Program:
-    """Returns MySQL 9.7 from a folder with files of Debian sid. It runs with the loader and the libraries of sid."""
+    """Returns MySQL 9.7 from a folder with files of Debian sid. The server runs with sid's loader and libraries."""
     root = Path(os.environ.get("MYSQL97_ROOT", "/opt/mysql97"))
     server = root / "usr/sbin/mysqld"
     loaders = sorted(root.glob("usr/lib*/ld-linux-*.so.*"))
     libraries = sorted(root.glob("usr/lib/*-linux-gnu"))
     if not (server.exists() and loaders and libraries):
         raise missing(f"MySQL 9.7 (in {root})", "./test unpacks it")
-    # The server finds its plugins and messages relative to --basedir, so the folder may be anywhere.
+    # With --basedir, the server finds its plugins and messages wherever the folder is.
     return Program((str(loaders[0]), "--library-path", str(libraries[0]), str(server), "--no-defaults"), root / "usr")
 
 
@@ -93,7 +93,7 @@ def postgres() -> Program:
 
 
 def tidb() -> Program:
-    """Returns TiDB's server, which TIDB_SERVER or the PATH names."""
+    """Returns TiDB's server, from the environment variable TIDB_SERVER or in the PATH."""
     server = os.environ.get("TIDB_SERVER") or which("tidb-server")
     if server is None or not Path(server).exists():
         raise missing("TiDB", "set TIDB_SERVER to the path of a tidb-server")

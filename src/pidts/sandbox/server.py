@@ -3,8 +3,8 @@
 A server must not outlive this process, even if the process is killed. The kernel ends a server when the *thread* that
 started it ends (PR_SET_PDEATHSIG). So one thread, which runs as long as the process, starts all servers.
 
-A server has its own session, so Ctrl-C in a terminal reaches only this process. This process can stop using the server
-before the server ends.
+A server runs in its own terminal session, so Ctrl-C reaches only this process. This process can stop using the server
+before it ends the server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ServerStart:
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     quick_signal: signal.Signals = signal.SIGKILL
-    """The signal that ends a server at once. A server ended in this way must leave only its folder behind."""
+    """The signal that ends a server at once. After it, nothing but the server's folder may remain."""
     as_user: str | None = None
     owns_directory: bool = False
 

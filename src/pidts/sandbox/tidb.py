@@ -1,7 +1,6 @@
-"""Starts TiDB on loopback, with its rows in one process, as root without a password.
+"""Starts TiDB on loopback, in one process that also stores the rows; the account root has no password.
 
-No package has TiDB's server for all machines. So TIDB_SERVER names the program. Without TIDB_SERVER, `./test` tests no
-TiDB.
+No package has TiDB's server for all machines. So the environment variable TIDB_SERVER names the program.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, greet
 
 
 def start_tidb(directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None) -> Server:
-    """Starts TiDB with a folder's data, new if it has none. By default the folder is new, the port a free one."""
+    """Starts TiDB. `directory` and `port` are as for `start_mariadb`."""
     program = programs.tidb()
     with directory_for("tidb", directory) as folder:
 
