@@ -1,4 +1,4 @@
-"""Runs a function for each source of a task, each in a thread of its own. If one fails, the others are asked to end."""
+"""Runs one function for each source of a task, in separate threads. If one fails, all others are told to end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _LOOK_SECONDS = 0.1
 
 
 def side_by_side(works: Mapping[str, Callable[[threading.Event], None]], stop: threading.Event) -> None:
-    """Runs all functions until they have ended; raises the first function's error, with its source.
+    """Runs all functions until they have ended; raises the first error, with the source of its function.
 
-    Each function gets an event that asks it to end. The event is set when the user sets `stop`, or when another
-    function fails.
+    Each function gets an event that asks it to end. The event is set when `stop` is set, or when a function fails.
     """
     if len(works) == 1:
         for source, work in works.items():

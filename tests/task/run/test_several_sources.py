@@ -203,7 +203,7 @@ def test_tables_to_be_copied_once_more_are_those_of_whatever_source_has_them(
             resynced(path, monkeypatch, "shop.a", pattern)
     with pytest.raises(ConfigError) as refused:
         resynced(path, monkeypatch, "one.b")
-    assert "takes the names on the source" in refused.value.what
+    assert "takes names on the source" in refused.value.what
     assert refused.value.todo == "Give the names on the source: --resync north:shop.a,north:shop.b"
     with pytest.raises(ConfigError) as refused:
         resynced(path, monkeypatch, "nothing.b")

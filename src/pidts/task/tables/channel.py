@@ -9,9 +9,9 @@ from pidts.target.mysql.datacenter import Datacenter
 from pidts.task.config.task_file import TaskConfig
 
 _FILLED_BY = ("*", SourceTablesKey("datacenter"), TableName("", ""))
-"""The key of the note that names the task that fills the datacenter."""
+"""The key of the note in the meta schema that names the task that fills the datacenter."""
 _FIRST = ("*", SourceTablesKey("datacenter-first-id"), TableName("", ""))
-"""The key of the note with the first id that the task has given; smaller numbers may have gaps."""
+"""The key of the note with the id of the task's first record. Smaller ids may have gaps."""
 
 
 def other_task(config: TaskConfig, target: TargetSession) -> str:
@@ -29,7 +29,7 @@ def own(config: TaskConfig, target: TargetSession) -> None:
 
 
 def first_id(config: TaskConfig, target: TargetSession) -> int | None:
-    """Returns the first id that the channel has given; None if an early version began it."""
+    """Returns the id of the channel's first record; None if an early version of PiDTS began the channel."""
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     if not Datacenter(target, config.target.database).has_notes():
         return None
@@ -38,7 +38,7 @@ def first_id(config: TaskConfig, target: TargetSession) -> int | None:
 
 
 def note_first_id(target: TargetSession, id_: int) -> None:
-    """Records the first id that the channel will give, in the open transaction."""
+    """Stores the id that the channel's first record will get, in the open transaction."""
     target.meta.notes.write(*_FIRST, str(id_))
 
 

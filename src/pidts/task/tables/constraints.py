@@ -1,4 +1,4 @@
-"""Decides which foreign keys, checks, keys over expressions, automatic timestamps and columns the target can have."""
+"""Decides which foreign keys, checks, special keys, automatic timestamps and generated columns the target can have."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def on_update_of(part: TaskConfig, found: UncarriedObject, target: TargetSession
 def fitting_on_update(
     wanted: OnUpdate, target: TargetSession, keys: Sequence[ForeignKey], merged: Collection[TableName]
 ) -> OnUpdate | None:
-    """Returns the automatic timestamp; None if it would have another effect on a target with the foreign keys `keys`.
+    """Returns the automatic timestamp; None if it would have another effect on the target than on the source.
 
     On PostgreSQL, a trigger sets the timestamp. A foreign key that changes rows would run this trigger. Other triggers
     of the table may also change the row.
@@ -137,7 +137,7 @@ def remade_column(
         return None
     if isinstance(wanted, DeclaredType):
         return wanted
-    # A column that a column mapping changes has other values on the target.
+    # If the table has a column mapping, the target might compute other values.
     return wanted if alike and mapping_of(part.rules.mappings, found.table_name or wanted.table) is None else None
 
 

@@ -86,7 +86,7 @@ def no_such_table(written: str, pattern: str, tables: Sequence[tuple[TaskConfig,
     what = f"--resync: no table of this task matches {written!r}"
     todo = f"pidts plan {tables[0][0].shell_path} lists its tables"
     if meant:
-        what += ". The name is a table of the target, and this option takes the names on the source"
+        what += ". This is the name of a table on the target, but --resync takes names on the source"
         most = ",".join(meant[:_MOST_NAMES])
         more = f" and {len(meant) - _MOST_NAMES:,} more" if len(meant) > _MOST_NAMES else ""
         todo = f"Give the names on the source: --resync {shlex.quote(most)}{more}"

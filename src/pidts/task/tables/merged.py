@@ -1,4 +1,4 @@
-"""Finds merged tables: the shards that share a target table, over all sources of a task.
+"""Finds the shards that share a target table, over all sources of a task.
 
 If the task has begun with a source, the target's records name the source's tables. Otherwise the source's server is
 queried, because several sources may begin at the same time.

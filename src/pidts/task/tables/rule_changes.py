@@ -43,12 +43,12 @@ def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
         "shard-lock-open",
         f"a schema change of {names} waits for other shards; routes and column mappings cannot change before "
         "it is done",
-        todo="Undo the edit of the task file until the schema change is done. See: pidts ddl list TASK",
+        todo="Undo the edit of the task file until the schema change is done. For its state, run: pidts ddl list TASK",
     )
 
 
 def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts: Iterable[TaskConfig] = ()) -> None:
-    """Raises if the new rules contradict rows that are already on the target, or if they change while shards wait."""
+    """Raises if the new rules contradict rows that are already on the target, or if rules change while shards wait."""
     task, source_id = config.name, config.source.source_id
     text = target.meta.notes.read(task, SourceTablesKey(source_id), RULES)
     before = recorded_rules(text, task, source_id) or config.rules
@@ -141,8 +141,8 @@ def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bo
         return replace(fit, fix=fix)
     if own:
         fix = (
-            f"The table has rows of this task; keep them. Exclude {fit.name} in block-allow-list, run the task, "
-            "then include it again with --resync"
+            f"The table has rows of this task; keep them. Exclude {fit.name} in block-allow-list, and run the task. "
+            "Then include the table again, and run the task with --resync"
         )
         return replace(fit, fix=fix)
     return fit
@@ -171,7 +171,7 @@ def with_own_rows_only(
 
 
 class Caution(str):
-    """A note that is logged as a warning: rows stay, and an operator may have expected that they are removed."""
+    """A note that is logged as a warning: rows stay, although an operator may expect that they are removed."""
 
     __slots__ = ()
 

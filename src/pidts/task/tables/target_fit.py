@@ -23,7 +23,7 @@ _CHANGE_ONLY = (
     "Change the table on the target, or exclude it in block-allow-list. Do not drop it: "
     "task-mode incremental copies no rows"
 )
-_CREATE = "Create it, or use task-mode: all"
+_CREATE = "Create the table on the target, or set task-mode: all"
 _VERSIONED = "it is system-versioned on the source: the log shows old versions of its rows as new rows"
 _LEAVE_OUT = "Exclude the table in block-allow-list"
 _NOT_FROM_COUNTER = f"Exclude the table in block-allow-list, or drop the column on the source. Or {COMPUTE_THERE}"
@@ -31,10 +31,10 @@ _NEEDS_KEY = (
     "Add a primary key to these tables on their sources; or exclude all but one of them in block-allow-list, or write "
     "routes that lead them to different tables"
 )
-LOOK_FIRST = "TRUNCATE removes all of its rows, even those that the source does not have: look at them first"
+LOOK_FIRST = "TRUNCATE also removes rows that the source does not have: look at these rows first"
 _EMPTY = (
-    f"Empty the table on the target, or carry only changes: task-mode: incremental. {LOOK_FIRST}. Between zones, "
-    "do not choose incremental: it copies no rows. Insert the rows that only the target has into the source, then "
+    f"Empty the table on the target, or set task-mode: incremental to carry only changes. {LOOK_FIRST}. Between zones, "
+    "do not set incremental, because it copies no rows. Insert the rows that only the target has into the source, then "
     "empty the table on the target"
 )
 
@@ -86,8 +86,8 @@ def fit_of(
     - `copies`: the table's existing rows are to be copied.
     - `may_have_rows`: rows on the target are repaired. Otherwise a target table with rows is refused: a row that the
       source does not have would stay for ever, and may have a unique value that a row of the source needs.
-    - `other_shards`: if the task already carries one of them with the same target table, the target's rows count as
-      rows of that shard. Then a row is removed only if its own source deletes it.
+    - `other_shards`: if the task already carries one of these shards with the same target table, the target's rows
+      count as rows of that shard. Then a row is removed only if its own source deletes it.
     """
     fit = _fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=other_shards)
     wrong = [] if fit.problem else wrong_in_log(target.schema, table, fit.target_table)
@@ -130,7 +130,7 @@ def _fit_of(
     if copies and target.read_rows(target_table, limit=1).num_rows:
         fit = replace(fit, has_rows=True)
         if may_have_rows or any(one.begun for one in others):
-            # In these cases, the copy cannot tell which rows have to be removed, so it removes none.
+            # For each of these reasons, the copy cannot tell which rows have to be removed, so it removes none.
             reasons = {
                 OTHER_TABLES: bool(others),
                 "a filter may have kept them": rules.keeps_rows(table.name),
