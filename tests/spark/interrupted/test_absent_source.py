@@ -70,7 +70,7 @@ def test_log_in_the_relay_is_applied_without_the_source(
         run = task.start("--until-synced", "--json")
         run.wait_until(has("shop.later", [(1, "x")]), "the last change that the relay has")
         assert has("shop.begun", [(1, None), (2, "two")])()
-        assert "what the relay holds is applied" in run.log.read_text()
+        assert "the log in the relay is applied" in run.log.read_text()
         assert run.process.poll() is None, "what the source has now is not known, so nobody can say that it is there"
 
         source.restart()

@@ -220,7 +220,7 @@ def test_after_a_cutover_the_relay_is_not_applied_before_the_source_was_asked(to
     task.replicators.append(task.replicator())
     with capture_logs() as logs, pytest.raises(Transient, match="gone"):
         resume()
-    assert "what the relay holds is not applied" in str(logs)
+    assert "the log in the relay is not applied" in str(logs)
     assert task.replicators[-1].resume_at is None, "the relay is not filled"
     assert resume(ignored_checks=("circular_replication",)).checkpoints[0].epoch - first == 4, (
         "the last claim was the third"

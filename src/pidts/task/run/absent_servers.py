@@ -1,4 +1,4 @@
-"""Waits at a run's start for servers that do not answer. Meanwhile the run is paused, as for servers lost later."""
+"""Waits at a run's start for servers that do not answer. Meanwhile the run is paused, as after a lost connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _ANSWER_SECONDS = 5.0
-"""A server that has not answered after this time is absent. If a user stops the run, it ends within this time."""
+"""A server that has not answered after this time is absent. A run that a user stops ends within this time."""
 
 
 def wait_for_servers(

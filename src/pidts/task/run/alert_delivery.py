@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def deliver(to: AlertReceiver, alert: Mapping[str, Any]) -> str:
-    """Delivers an alert. Returns the problem, or an empty text. The text never has the address, which may be secret."""
+    """Delivers an alert. Returns the problem, without the address, which may be secret; empty if it was delivered."""
     body = json.dumps(alert, ensure_ascii=False).encode()
     try:
         problem = _started(to.command, body) if to.command else _posted(to.webhook, body)

@@ -1,10 +1,11 @@
 """Reports the conditions of a run to an operator: starts a program, or sends a request to an address.
 
-A condition is, for example, that a table halts, or that the lag is too large. It is *open* from the first snapshot that
-shows it. It is over when no snapshot has shown it for a while. It is reported twice: as `firing` when it begins, and as
-`resolved` when it is over. An alert is one JSON document for the receiver. Conditions that begin or end within a minute
-after a document are reported together in the next document. While the receiver does not answer, new conditions are
-added to the waiting document. A condition that ends before it was reported is not reported at all.
+A condition is, for example, a halted table, or a lag that is too large. A condition is *open* from the first snapshot
+of the progress that shows it. It is over when no snapshot has shown it for a while. Each condition is reported twice:
+as `firing` when it begins, and as `resolved` when it is over. An alert is one JSON document for the receiver.
+Conditions that begin or end within a minute after a document are reported together in the next document. While the
+receiver does not answer, new conditions are added to the waiting document. A condition that ends before it was reported
+is not reported at all.
 
 A small file beside the relay contains the open and the reported conditions. A process may die at these points:
 
@@ -16,8 +17,8 @@ A small file beside the relay contains the open and the reported conditions. A p
 5. After the file contains a document about locked rows, before the target records that these rows were reported: the
    rows are reported twice. No report is lost, because the file is written first.
 
-If the disk has no room for the file, a log line reports this. The conditions are then lost when the process ends. A
-document that cannot be delivered at all is written as a log line.
+If the disk has no room for the file, a log line reports this, and the conditions are lost when the process ends. If a
+document cannot be delivered at all, a log line contains the document.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class AlertTimes:
     bundle: float = 60.0
     """After a document, conditions are collected for this time."""
     calm: float = 30.0
-    """A condition is over if no snapshot has shown it for this time. A shorter time would not do: when a new attempt
+    """A condition is over if no snapshot has shown it for this time. A shorter time would be wrong: when a new attempt
     begins, the snapshots do not show the condition for a moment.
     """
     first_pause: float = 1.0
@@ -105,7 +106,7 @@ class Alerts:
         self._thread: threading.Thread | None = None
 
     def begin(self, receiver: AlertReceiver | None) -> None:
-        """Begins with the conditions in the file of earlier processes. Only one process at a time uses the file."""
+        """Begins with the conditions that earlier processes have saved. Only one process at a time uses the file."""
         with self._changed:
             self._receiver = receiver
             if receiver is not None:
@@ -335,7 +336,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
     try:
         yield
     except CutOver:
-        raise  # a user has taken this decision, so it is not a failure
+        raise  # a user has decided on the cutover, so this is not a failure
     except Exception as error:
         alerts.fire(run_ended(error))
         raise
@@ -344,7 +345,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
 
 
 def run_ended(error: Exception) -> Condition:
-    """Returns the condition "the run has ended with an error". The next run that carries changes ends it."""
+    """Returns the condition "the run has ended with an error". It is over when a later run carries changes."""
     known = isinstance(error, PidtsError)
     return Condition(
         key=AlertKey("run-ended"),

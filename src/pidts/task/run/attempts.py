@@ -93,7 +93,7 @@ _LOOK_SECONDS = 1.0
 _RESTING_LOOK_SECONDS = 5.0
 """The interval at which the replicator's status is read in any case."""
 _BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
-"""The interval at which an attempt that began without the source tries to reach it, and the time for the answer."""
+"""The interval at which an attempt that began without the source connects to it, and the time for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class _Running:
     look_at: float = 0.0
     """When the replicator's status is read next."""
     status_stamp: int = 0
-    """The stamp of the status that was read last."""
+    """The `ReplicatorProcess.status_stamp` of the status that was read last."""
     lack: ReceiveProblem | None = None
     """The reason why the replicator receives nothing; None if it receives the log."""
     purge_at: float = field(default_factory=lambda: time.monotonic() + _PURGE_SECONDS)
@@ -132,7 +132,7 @@ class _Running:
 
 
 class Attempts:
-    """Runs one part of a task. It keeps what outlives an attempt, such as the goal and the halted tables."""
+    """Runs one part of a task, and has the objects that outlive an attempt, such as the goal and the halted tables."""
 
     def __init__(
         self,
@@ -154,9 +154,9 @@ class Attempts:
         self._applied: Lsn | None = None
         """The Lsn up to which the target is known to have the log."""
         self._epoch = 0
-        """The epoch of the last attempt's claim; 0 before the first."""
+        """The epoch of the last claim; 0 before the first claim."""
         self._has_begun = False
-        """Whether an attempt of this run has begun the task. If so, its claim is committed."""
+        """Whether an attempt of this run has begun the task, and so has committed a claim."""
         self._moved_at = last_moved(config)
         self._moved = time.monotonic()
         """The time of the last commit; before the first one, the time at which the run began."""
@@ -193,7 +193,7 @@ class Attempts:
             raise
         except Fenced:
             self._has_arrived(arrived=False)
-            # A cutover claims the task, too. Then the error names the cutover instead of `fenced`.
+            # A cutover also claims the task. After it, this call raises an error that names the cutover.
             demand_startable(self._config)
             raise
         except Exception:
@@ -243,7 +243,7 @@ class Attempts:
         The check prevents two failures of a run that was frozen, was replaced by another run, and wakes up:
 
         - It loses a connection, and its next attempt takes the task back from the other run.
-        - The log that it needs was purged from the relay meanwhile. Its error would advise an operator to empty the
+        - The log that it needs was purged from the relay meanwhile. Then its error advises an operator to empty the
           relay, which the other run uses.
         """
         if not self._epoch:
@@ -361,11 +361,11 @@ class Attempts:
             publications.finish(self._stop)
             to_server.finish(self._stop)
         with suppress(Transient):
-            # While the task is stopped, other tasks of the relay do not purge the log that this record names.
+            # While this task is stopped, other tasks of the relay do not purge the log after the recorded place.
             need.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
-        """Returns a session with the source. If it is absent, returns the error; the relay's log is applied."""
+        """Returns a session with the source; if the source is absent, its error: then the relay's log is applied."""
         self._absence = None
         try:
             return sessions.enter_context(closing(connect(self._config.source.server)))
@@ -435,9 +435,10 @@ class Attempts:
         )
 
     def _begin(self, source: SourceSession | Transient, target: TargetSession, need: TaskNeed) -> StartState:
-        """Begins the task; returns the state from which it continues.
+        """Begins the task; returns the state from which the task continues.
 
-        First tells the relay that this task needs its log: until the task's place is known, no other task may purge it.
+        First records in the relay that this task needs its log: until the task's place is known, no other task may
+        purge that log.
         """
         need.begin()
         own = self._config.source.source_id
@@ -482,7 +483,7 @@ class Attempts:
         self._shared.epochs[self._config.source.source_id] = epoch
 
     def _note_start(self, begun: StartState) -> None:
-        """Notes that the start has done what was requested, and has recorded this on the target."""
+        """Shows the notes of a start, and forgets the request: the start has recorded its work on the target."""
         for note in begun.notes:
             (_log.warning if isinstance(note, Caution) else _log.info)(note)
         if begun.notes:
@@ -597,9 +598,9 @@ class Attempts:
         return self._shared.completion.found(self._config.source.source_id, arrived=arrived)
 
     def _take_goal(self, relay: RelayReader) -> None:
-        """Waits until a goal is taken. That needs proof that the relay has the source's current log.
+        """Waits until this part has a goal. It gets a goal only when the relay has the source's current log.
 
-        Meanwhile the replicator may find that the source now has another log: `watch` raises its error.
+        Meanwhile the replicator may find that the source now has another log: `watch` raises the replicator's error.
         """
         self._goal = self._goal or ProvenGoal(partial(end_of_log, self._config))
         while not self._goal.take(relay):
@@ -620,7 +621,7 @@ class Attempts:
         return is_there and self._goal.is_proven(relay)
 
     def _purge(self, need: TaskNeed, applied: Lsn) -> None:
-        """Removes log that all tasks of the relay have applied, even if a full disk prevents recording the need."""
+        """Removes log that all tasks of the relay have applied, even if the disk is too full to record the need."""
         with suppress(Transient):
             need.move(applied)
         self._release(applied)

@@ -6,10 +6,10 @@ The steps of the first start:
 2. One transaction writes the task's name, the structures and the row of `transfer_checkpoint`.
 3. The claim creates the task's checkpoint.
 
-Crash points: as long as the task's checkpoint is missing, a restart repeats all steps. It finds that its own task fills
-the datacenter, and removes from the record the tables that were dropped meanwhile. When the checkpoint exists, another
-first start gives up before it writes anything. So structures of one run are never combined with the checkpoint of
-another run.
+Crash points: as long as the task's checkpoint is missing, a restart repeats all steps. The restart finds that its own
+task fills the datacenter, and removes from the record the tables that were dropped meanwhile. When the checkpoint
+exists, another first start ends before it writes anything. So structures of one run are never combined with the
+checkpoint of another run.
 
 Later starts remove the structures of tables that the rules now leave out, in one transaction after the claim. A crash
 before this transaction does no harm: the checkpoint has not moved yet, so no schema change of these tables was skipped.
@@ -96,7 +96,7 @@ def begin_channel(
     if left:
         _forget(target, claimed, left)
     structures = {name: table for name, table in known.items() if name not in left}
-    notes = tuple(f"{name} leaves the channel; only a new channel can begin with it" for name in left)
+    notes = tuple(f"{name} leaves the channel; only a new channel can carry it again" for name in left)
     return StartState((claimed,), structures, charsets, dialect, None, config.rules, notes=notes)
 
 
@@ -161,8 +161,8 @@ def _first_start(
     on_claim: Callable[[int], None],
 ) -> Checkpoint:
     read = read_at_start(config, source, reader)
-    # The lock lets two first starts take turns. Another channel then finds this task's name, and refuses. A second run
-    # of this channel finds the checkpoint and, since they are saved earlier, the structures.
+    # With the lock, two first starts run one after the other. The second start is refused: it finds the name of another
+    # task, or the checkpoint of its own channel. The structures are saved before that checkpoint.
     with target.meta.ddl_lock(*_LOCK):
         target.begin()
         try:
@@ -217,7 +217,7 @@ def _forget(target: MySqlSession, claimed: Checkpoint, left: Sequence[TableName]
 
 
 def _lock(target: MySqlSession, claimed: Checkpoint) -> None:
-    """Locks the checkpoint, which must still be the claimed one."""
+    """Locks the checkpoint. Raises if another run has claimed it meanwhile."""
     stored = target.meta.checkpoints.lock(claimed.task, claimed.source, claimed.worker)
     if stored.epoch != claimed.epoch:
         raise fenced(stored, claimed.epoch)

@@ -1,7 +1,7 @@
 """Compares large tables in jobs of the Spark cluster that the task file names.
 
-The cluster may have no free executor. Or its machines may be unable to reach the source or the warehouse. Then this
-process compares the tables, which takes more time.
+If the cluster has no free executor, or if its machines cannot reach the source or the warehouse, this process compares
+the tables, which takes more time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Cluster:
             if error.code == "structure-changed":
                 raise
             self._is_unable = True
-            self._say(f"Spark compares nothing, so this process does: {error.what}")
+            self._say(f"Spark cannot compare tables, so this process compares them: {error.what}")
             return None
         return partial(self._compare, self._session, work, look)
 

@@ -45,8 +45,8 @@ class ConfigReload:
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
         self._has_looked = False
-        """Whether the file was read before. The first reading counts as a change only if the file differs: it was
-        saved before the run.
+        """Whether the file was read before. The file that is read first was saved before the run. So the first reading
+        counts as a change only if the file differs.
         """
         self._written: set[str] = set()
         """The source ids of the parts that have not called `look` since the file was saved."""
@@ -172,7 +172,7 @@ def _refusal(running: TaskConfig, config: TaskConfig, other_parts: Sequence[Task
         kept = [table for name, table in known.items() if config.allow(name)]
         refused = rule_conflict(running.rules, config.rules, kept)
         if refused:
-            return f"{sentence(str(refused))} Only a new task, or one that copies the table again, can change this"
+            return f"{sentence(str(refused))} Only a new task, or a task that copies the table again, can change this"
         for table in kept:
             config.rules.check(table)
         new = [table for name, table in tables.items() if name not in known and not running.allow(name)]

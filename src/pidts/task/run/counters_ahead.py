@@ -1,4 +1,4 @@
-"""Keeps the sequences of a PostgreSQL target above the rows' AUTO_INCREMENT values, if the task file asks for it.
+"""Keeps the sequences of a PostgreSQL target above the rows' AUTO_INCREMENT values (`pidts.counters-ahead`).
 
 Rows from the log come with their AUTO_INCREMENT values, and a sequence does not follow these values. So if an
 application wrote to the target without a cutover, its first INSERT would fail: the sequence would return a number that

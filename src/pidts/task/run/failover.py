@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 _BETWEEN_LOOKS = 1.0
 _BEGIN_SECONDS = 60.0
-"""The time in which the replicator must find its place in a standby's log. If the standby lags, it has to wait."""
+"""The time in which the replicator must find its place in a standby's log. It has to wait for a standby that lags."""
 _COMPARE_SECONDS = 10.0
 """The interval at which the standbys are compared with the source."""
 
@@ -113,7 +113,7 @@ class Failover:
         if chosen and chosen not in map(address_of, (config.source.server, *config.source.servers)):
             self._report(
                 f"{chosen} was chosen as the source, but the task file did not name it when this run began: "
-                "the next start reads it, if the task file names it then"
+                "the next start reads its log, if the task file names it then"
             )
 
     def _report(self, text: str) -> None:

@@ -4,7 +4,7 @@ If the target refuses rows of one table, the attempt ends, and the worker that w
 the batch. (A faster worker may have committed its rows; its checkpoint records this.) The next attempt begins as usual,
 but keeps that table at its Lsn, so the batch is planned again without the table. In a merged table, one shard has sent
 the row. If the error names this shard (`pidts.apply.refused_row`), only the shard stays at its Lsn; otherwise all
-shards of the target table do. Each attempt finds one table. Crash points:
+shards of the target table do. Each attempt finds at most one such table. Crash points:
 
 1. A crash before the next attempt has committed anything: the checkpoint does not say that the table halts. The next
    run tries the same rows. If the target refuses them, the table halts again.
@@ -242,7 +242,8 @@ class PreviousHalts:
 
     An attempt tries failed changes again, and waiting shards arrive again. Without these records, the status would show
     no halt until the change has failed again or the shard has arrived again. And if yet another attempt began before
-    that, nobody would know since when the table is halted. So a record stays, marked as old, until one of these events:
+    that, the time since which the table is halted would be lost. So a record stays, marked as old, until one of these
+    events:
 
     1. The change fails again, or the shard arrives again. The record is written anew, with the same place.
     2. The table has passed that place in any way, or is no longer part of the task. The record is removed. If a run

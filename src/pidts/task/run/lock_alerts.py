@@ -1,6 +1,7 @@
 """Reports to an operator the rows that a task has set aside: each row once, and many rows together.
 
-The target records which rows were reported. `Alerts` stores the alert, a JSON document, before this record is written:
+The target records which rows were reported. `Alerts` stores the alert, a JSON document, before this record is written.
+The crash points:
 
 1. Before the document is stored: the next check finds the rows again.
 2. After the document is stored, before the COMMIT of the record: the next check finds the rows again, and they are

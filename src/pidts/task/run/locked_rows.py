@@ -61,7 +61,7 @@ def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
 def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables: Iterable[Table]) -> None:
     """Raises if rows are locked in tables where versions decide. A run without `conflict: version` has locked them.
 
-    A locked row keeps its values. When an operator resolves it, versions that have arrived since then are ignored.
+    A locked row keeps its values. When an operator resolves it, versions that arrived after the lock are ignored.
     """
     if not config.zones.converges:
         return

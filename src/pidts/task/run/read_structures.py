@@ -103,8 +103,8 @@ class StructureReader:
     def log_end(self, relay: RelayReader) -> LogPoint:
         """Returns the end of the log of the server that answers, after the relay has begun to receive this log.
 
-        The number of replacements only grows. So the position is in the relay's last log if this log is the same before
-        and after the position is read.
+        The number of failovers only grows. So the position is in the relay's last log if the relay's origin is the same
+        before and after the position is read.
         """
         own, began = server_info(self.source).identity, time.monotonic()
         look_at = began + _LOOK_SECONDS
@@ -132,7 +132,7 @@ class StructureReader:
         self.show_step(f"step 2 of 3: {text}")
 
     def wait(self, relay: RelayReader, end: LogPoint) -> None:
-        """Waits until the relay has the log up to `end`. Raises if it continues with another server's log before."""
+        """Waits until the relay has the log up to `end`. Raises if the relay gets another server's log before that."""
         self.wait_for(end.lsn, relay)
         received = relay.received
         if received is None or received.change_no != end.lsn.change_no:

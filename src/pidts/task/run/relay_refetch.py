@@ -1,7 +1,7 @@
 """Repairs a damaged relay: the source sends the log again from the damaged place on, once for each place.
 
-A task finds the damage in one of two ways. It reads entries, and one is missing or out of order. Or it decodes events,
-and their bytes differ from the source's. At that time everything before the damage is applied, and nothing after it.
+A task finds the damage in one of two ways: an entry of the relay's index is missing or out of order, or the bytes of an
+event differ from the source's. At that time everything before the damage is applied, and nothing after it.
 The relay is cut back to the last sound entry, and the source sends its log from there. If the same place is damaged
 again, the disk or the memory is probably faulty, and a person has to check them.
 
@@ -43,7 +43,7 @@ class RelayRefetch:
         self._tried: set[Lsn] = set()
         self._passed = 0
         self.refetches = 0
-        """The number of parts that were fetched again."""
+        """The number of log parts that were fetched again."""
 
     def applied(self) -> None:
         """Notes that a batch was committed."""
@@ -124,6 +124,6 @@ class RelayRefetch:
 
 
 def _was_cut_requested(reader: RelayReader) -> bool:
-    """Whether a task has just requested a cut of the relay. Then the bytes may have changed while they were read."""
+    """Whether a task has requested a cut in the last minute. Then the bytes may have changed while they were read."""
     known = read_refetches(reader.folder)
     return any(time.time() - one.asked_at < _JUST for one in (known.pending, *known.done) if one is not None)

@@ -1,4 +1,4 @@
-"""Runs the replicator as a process of its own, so that Spark can die and restart without interrupting the log stream.
+"""Runs the replicator as a separate process, so that it receives the log even while Spark dies and restarts.
 
 The child process reads the task file itself, so its arguments contain no secret. The kernel ends the child when its
 parent ends. The relay's lock prevents two replicators from writing at the same time. If the child ends because of an
@@ -121,7 +121,7 @@ _USUAL_WAITS = ReplicatorWaits()
 
 
 def because_of(lack: ReceiveProblem | None) -> str:
-    """Returns the end of a text about a wait: why no log is received. It is empty if log is received."""
+    """Returns the end of a message about a wait: why no log is received; empty if log is received."""
     return f": {lack.error.what}" if lack is not None else ""
 
 
@@ -198,7 +198,7 @@ class ReplicatorProcess:
         return self.forker.fork(title, arguments, output, errors)
 
     def watch(self) -> None:
-        """Restarts the child process if it died, with growing pauses; raises the child's error if it is final."""
+        """Restarts the child process if it died, with growing pauses; raises its error if a restart cannot help."""
         if self._child is None or self._child.poll() is None:
             return
         now = time.monotonic()

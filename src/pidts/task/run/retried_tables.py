@@ -1,16 +1,16 @@
 """The tables that are tried again after a halt, until they have caught up or are halted again.
 
 The lag does not count the changes of waiting tables. A table that was halted for hours has changes that are hours old.
-At each start, and after `pidts ddl retry`, the table is tried again. Without this record, its old changes would then
-count:
+At each start, and after `pidts ddl retry`, the table is tried again. Without `RetriedTables`, its old changes would
+count at once:
 
     09:00  table t is halted, the lag of all other tables is 0
     12:00  the run is restarted, and t is tried again: the lag is three hours, and an alert about the lag is sent
     12:00  t is halted again; the alert about the halt waits for the next document
 
 So a table that is tried again still counts as a waiting table at first. When it has applied all log that the relay had
-at the beginning of the retry, it counts like other tables. The record outlives attempts: an attempt may end before the
-table has caught up, for example because another table was halted.
+at the beginning of the retry, it counts like other tables. `RetriedTables` outlives attempts: an attempt may end before
+the table has caught up, for example because another table was halted.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class RetriedTables:
     def may_delay_others(self, halted: Collection[TableName]) -> bool:
         """Whether a batch may have old changes of a retried table together with new changes of other tables.
 
-        `halted` are the tables that are halted at the end of the batch. There are three possibilities:
+        `halted` are the tables that are halted at the end of the batch. There are three such cases:
 
-        - A retried table is no longer at an earlier place, where it would have its own slices of a batch.
+        - A retried table is no longer at an earlier place than the other tables, so they share slices of the batch.
         - An attempt has begun, and tries again the tables that were halted before it. Their places are not known yet.
         - Since the last call of `look`, a ddl command has let a table continue that was halted then.
         """

@@ -88,7 +88,7 @@ _PART_BYTES = 8 << 20
 _MOST_BYTES = 1 << 30
 """The most bytes of one transaction that are read into memory."""
 _PENDING_KEYS = 100_000
-"""If this number of keys of one table is collected, they are written as records. Equal keys become one record."""
+"""If this number of keys of one table is collected, they are written as records. Equal keys are written once."""
 _PENDING_IN_ALL = 1_000_000
 """If this number of keys of all tables together is collected, all of them are written as records."""
 _RECORDS_A_COMMIT = 100
@@ -315,7 +315,7 @@ class Rewind:
 
 
 def notes_of(point: RewindPoint, reached: Lsn, found: SentAgain) -> list[str]:
-    """Returns what a run says about the range that it sends again."""
+    """Returns the notes of a run about the range that it sends again."""
     since = f"{shown(point)} (Lsn {found.begin})" if isinstance(point, datetime) and found.begin else shown(point)
     if not (found.keys or found.whole or found.left):
         return [f"the log after {since} has no change of the task's tables: nothing is sent again"]

@@ -1,10 +1,10 @@
-"""One Spark session for all parts of a task. A part that needs it creates it, even after the session has died.
+"""One Spark session for all parts of a task. The first part that needs a session creates it, also after it has died.
 
 When the last part has given the session back, the session and its JVM end: an idle Spark costs more memory than the
 rest of a task.
 
-When a JVM is killed, the streams of all parts end, but the parts notice it at different times. The first one creates
-another session. A part that still has the dead session must not end the new one.
+When a JVM is killed, the streams of all parts end, but the parts notice this at different times. The first part creates
+another session. A part that still has the dead session must not end the new session.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class StartState:
     dialect: Dialect
     safe_until: Lsn | None
     rules: Rules
-    """The task's rules, with the extracted columns that are in the keys of target tables."""
+    """The task's rules, which also name the target tables with extracted columns in their keys."""
     joined: tuple[TableName, ...] = ()
     """Tables that joined the task at this start."""
     notes: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ def begin_task(
         if (note := _note_without_checkpoint(config, target, wanted.resync)) is not None:
             table_set.notes.append(note)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim, wanted.resync)
-    # A cutover that writes its record after this check also claims the task after it, so this run can write no more.
+    # A cutover may write its record after this check. Then it also claims the task later, and this run writes no more.
     demand_not_cut_over(target, config)
     checkpoints = table_set.settle(claimed) if stored else claimed
     config.zones.owners.moved(target.meta.range_owners.read())  # raises if the file contradicts the records
@@ -180,8 +180,8 @@ def begin_task(
     )
     if not await_opposite(config, target, checkpoints, stop, show_step):
         raise StartStopped
-    # The structures are read after the claim: until then, another run may run a schema change and commit a checkpoint
-    # after it.
+    # The structures are read after the claim: before the claim, another run may still run a schema change, and commit a
+    # checkpoint after this change.
     structures = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
     # If two tasks start for the first time together, at least one task finds the other task's note here.
     demand_no_circle(config, source, target, structures, claimed[0].epoch)
@@ -195,7 +195,7 @@ def begin_task(
 def _demand_same_log(config: TaskConfig, stored: Sequence[Checkpoint]) -> None:
     """Raises if the relay has another log than the checkpoints, or may never get the log of the checkpoints.
 
-    This comes before the first wait for the relay. If the source does not answer now, the next attempt asks it again. A
+    Called before the first wait for the relay. If the source does not answer now, the next attempt checks again. A
     damaged relay is repaired later.
     """
     with suppress(Transient, Discontinuity), closing(RelayReader(config.relay, config.source.source_id)) as relay:
@@ -215,7 +215,7 @@ def _resume_without_source(
     """Begins an attempt while the source does not answer: the task continues with the log in the relay.
 
     Raises `absence`, the error of the source, if this start needs the source. When the source is back, the attempt
-    ends, and another one begins, in which tables can join.
+    ends, and another attempt begins, in which tables can join.
     """
     source_id = config.source.source_id
     if not stored or wanted != StartRequest():
@@ -223,7 +223,7 @@ def _resume_without_source(
     has_passed = is_checked(config, target, stored)
     if not (has_passed or {"circular_replication", "all"} & {*config.ignored_checks}):
         _log.warning(
-            "what the relay holds is not applied: only the source shows whether another task has carried these changes "
+            "the log in the relay is not applied: only the source shows whether another task has carried these changes "
             "from the target to the source",
             source=source_id,
             cause=str(absence),
@@ -256,7 +256,7 @@ def _resume_without_source(
     structures = target.meta.structures.load(config.name, SourceTablesKey(source_id))
     safe_until = target.meta.safe_range.read(config.name, source_id)
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
-    _log.warning("the source cannot be reached: what the relay holds is applied", source=source_id, cause=str(absence))
+    _log.warning("the source cannot be reached: the log in the relay is applied", source=source_id, cause=str(absence))
     return StartState(claimed, structures, charsets, dialect, safe_until, rules)
 
 
@@ -349,7 +349,7 @@ def _first_start(
     # The lock is needed for two reasons:
     # - Several sources write the same records.
     # - Two runs may start a new source at the same time. Without the lock, the second run's structures could be
-    #   combined with the first run's checkpoint. With it, the second run finds this checkpoint.
+    #   combined with the first run's checkpoint. With the lock, the second run finds the first run's checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
         return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=on_claim)
@@ -428,8 +428,8 @@ def _fits(
         other_shards=others,
     )
     if not may_have_rows:
-        # Not for a zone that returns: it must get exactly its seed's rows (`removes_extra_rows`), but other tasks that
-        # write to the zone have records there. Because of these records, extra rows would stay.
+        # A zone that returns is left out: it must get exactly its seed's rows (`removes_extra_rows`). Other tasks that
+        # write to the zone have records there, and because of these records extra rows would stay.
         fits = rule_changes.with_other_writers(config, target, fits)
     fits = fits_between_zones(config, fits) if copies else fits
     own = own_shards(config.rules, structures.values(), begun=False)
@@ -451,15 +451,14 @@ def _fits(
 
 
 def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) -> Table:
-    """Returns a merged table's structure. Until their first change, its shards must have equal structures."""
+    """Returns a merged table's structure. Before their first schema change, its shards must have equal structures."""
     found = structure_conflict(members, config.shard_mode)
     if found:
         where = Where(source=config.source.source_id, file=str(config.path))
         raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
     own = config.source.source_id
     inorder = sorted(members, key=lambda one: (one.source or own, one.table.name))
-    # MySQL and MariaDB describe the same structure in different ways. The description is taken that loses least on
-    # the target.
+    # MySQL and MariaDB describe the same structure in different ways. The target gets the description that loses least.
     first = {one.source: one for one in reversed(inorder)}.values()
     like = min(
         reversed(first), key=lambda one: len(target.schema.create_statements(one.target_table).notes)

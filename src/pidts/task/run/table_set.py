@@ -191,7 +191,7 @@ class TableSet:
         return self._loss is not None
 
     def check(self, stored: list[Checkpoint]) -> None:
-        """Refuses requests that cannot succeed. It is called before the claim, so another run may still be working."""
+        """Refuses requests that cannot succeed. Called before the claim, so another run may still be working."""
         wanted = self._wanted
         if wanted.rewind is not None:
             demand_sent(self._config, self._source, stored, wanted.rewind)
@@ -223,10 +223,10 @@ class TableSet:
         known = self._wanted.lost
         if known is not None and known.code == "position-lost":
             return known
-        # A relay here shows whether it can be kept. It is empty if a relay server has refused to fill it.
+        # The relay on this machine shows whether it can be kept. It is empty if a relay server has refused to fill it.
         shown = find_loss(self._config, self._source, stored)
         if known is not None and known.code == "other-source" and (shown is None or shown.code != known.code):
-            # The replicator has refused the source, whatever the relay has. It would refuse it again for a kept relay.
+            # The replicator has refused the source, whatever the relay has. With a kept relay, it would refuse again.
             return known
         return shown or known
 
@@ -443,7 +443,7 @@ class TableSet:
             return
         config, reader = self._config, self._reader
         rewind = Rewind(config, self._source, self._target, reader.replicator, reader.stop, claimed[0])
-        # When the last run ended, one worker may have been ahead of the others. It has applied the log up to its place.
+        # When the last run ended, one worker may have been ahead of the others. That worker has the log up to here.
         reached = max(one.lsn for one in claimed)
         found = rewind.record(point, reached, state, known)
         again = {name: known[name] for name in {*found.keys, *found.whole}}
@@ -644,9 +644,9 @@ def _needed_by_others(config: TaskConfig, loss: LogLoss, others: Sequence[str]) 
         f"{named('task', others, 'still needs', 'still need')} it"
     )
     todo = (
-        "Give this task a relay of its own (pidts.relay), which begins at the task's place, and start it without "
-        "--resync; if it stops again, with --resync (docs/operate/source-changed.md#tasks-that-share-a-relay). If "
-        "another task does not exist any more, or will be copied again, too: stop it, and run "
+        "Give this task a relay of its own (pidts.relay), which begins at the task's place, and start the task without "
+        "--resync. If it stops again, use --resync (docs/operate/source-changed.md#tasks-that-share-a-relay). "
+        "If another task does not exist any more, or will also be copied again, stop that task, and run "
         f"pidts relay forget {shlex.quote(str(config.relay))} --task NAME"
     )
     return Halted("relay-still-needed", what, where=Where(source=config.source.source_id), todo=todo)
@@ -667,8 +667,8 @@ def _with_changes_ahead(fit: TableFit, ahead: SchemaChangesAhead | None) -> Tabl
 def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[TableFit]) -> None:
     """Halts if a table that joins has rows in the target's zone, since a copy would overwrite or remove them.
 
-    This happens, for example, if the task carries only `shop`, and another table takes the name of a table. The log
-    then does not give the structure of `shop.t`, so it joins anew:
+    For example, the task carries only `shop`, and another table takes the name of `shop.t`. The log does not give the
+    new structure of `shop.t`, so this table joins anew:
 
         RENAME TABLE shop.t TO old.t, new.t TO shop.t
     """

@@ -45,8 +45,8 @@ from pidts.task.threads_per_source import side_by_side
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SPARK_FAILURES = 5
-"""After more than this number of successive failures of Spark, without a completed job, the run ends. (For a server, it
-waits without end.)
+"""After more than this number of successive failures of Spark, without a completed job, the run ends. (If a server
+fails, the run waits without end.)
 """
 
 
@@ -65,7 +65,7 @@ def run_task(
 
     - `until_synced`: the run ends when the target has all changes that the sources had at the start.
     - `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
-    - `rewind` is the place or the time after which the log is sent again (`pidts.task.run.rewind`); empty: none is.
+    - `rewind` is the place or the time after which the log is sent again (`pidts.task.run.rewind`); empty for no log.
     - `receives`: this machine receives the log, from the source or from the relay server that the task file names.
       Otherwise another machine writes the relay, on a file system that both share.
     - `replicators` forks the replicators. Without it, each replicator is a new program.
@@ -175,7 +175,7 @@ def _carry_on(
         while True:
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
-                # An attempt may end because another one has to follow at once. A stop must still end the loop.
+                # An attempt may end because another attempt has to follow at once. A stop must still end the loop.
                 with advised_for_channel(config):
                     if run.attempt(until_synced=until_synced) or stop.is_set():
                         break

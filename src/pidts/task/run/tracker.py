@@ -82,8 +82,7 @@ class Tracker:
         self._silent_since = 0.0
         """When the target first failed to answer, in seconds since 1970; 0 while it answers."""
         self._is_unreachable = False
-        """Whether a new connection to the target has failed since then. That an open connection was lost proves little.
-        """
+        """Whether a new connection to the target has failed since `_silent_since`. A lost connection proves little."""
         self._lack: ReceiveProblem | None = None
         """The reason why the source's log is not received; None if it is received."""
         self._has_connected = True
@@ -100,7 +99,7 @@ class Tracker:
         self._catalog_lag: float | None = None
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
-        """Notes that an attempt begins. The copy of a table in `copied` is done if the state does not name it."""
+        """Notes that an attempt begins. The copy of a table in `copied` is done if the state has no copy of it."""
         self.target_seen(None)
         with self._lock:
             self._copy.begin(copied, state.copy, self._clock())
@@ -238,7 +237,7 @@ class Tracker:
         self._held_tables, self._held_since = tables, since
 
     def catalog_lag(self, seconds: float) -> None:
-        """Notes the lag of a server's catalog after the warehouse."""
+        """Notes the time by which a server's catalog lags behind the warehouse."""
         self._catalog_lag = seconds
 
     def locked(self, rows: Mapping[TableName, int]) -> None:

@@ -43,8 +43,8 @@ class NextAttempt:
         self._copied_for: set[Lsn] = set()
         """Schema changes for which this run has copied tables again."""
         self._replaces: Halt | None = None
-        """A schema change whose tables the next attempt copies again. After it has recorded the copy, it records a ddl
-        command that replaces the statement of this schema change.
+        """A schema change whose tables the next attempt copies again. The attempt first records the copy, and then a
+        ddl command that replaces the statement of this schema change.
         """
 
     def is_final(self, error: Halted, config: TaskConfig) -> bool:
@@ -68,7 +68,7 @@ class NextAttempt:
     def takes_new_position(self, error: Halted) -> bool:
         """Requests a new position in the log, if the log is lost and the user has asked to copy all tables again.
 
-        Returns whether it has requested one. It does so at most once in a run.
+        Returns whether a new position was requested. This happens at most once in a run.
         """
         if not (self._starts_over and loses_log(error)):
             return False
@@ -78,7 +78,7 @@ class NextAttempt:
         return True
 
     def may_copy_again(self, halt: Halt, config: TaskConfig) -> bool:
-        """Whether copying the halted tables again may give the change its values. Each halt leads to one copy."""
+        """Whether a new copy of the halted tables may get the values that the change sets; only once for each halt."""
         return (
             config.mode != "incremental"
             and not config.is_between_zones
@@ -93,9 +93,9 @@ class NextAttempt:
     def copy_again(self, halt: Halt) -> None:
         """Requests that the tables of a schema change are copied again.
 
-        A ddl command then replaces the schema change by statements that create its columns. The copy is recorded first.
-        So after a crash between the two records, the next run finds the schema change again. The copy cannot end before
-        the schema change is run: all copied rows are read after its place in the log.
+        A ddl command then replaces the schema change by statements that create its columns. The copy is recorded before
+        the ddl command. So after a crash between the two records, the next run finds the schema change again. The copy
+        cannot end before the schema change is run: all copied rows are read after its place in the log.
         """
         self._copied_for.add(halt.lsn)
         self._replaces = halt

@@ -16,7 +16,7 @@ class PauseLog:
         self._source, self._logged = source, ("", "")
 
     def paused(self, error: Transient, seconds: float, *, has_progressed: bool) -> None:
-        """Logs the pause, unless it has the same cause as the last one and no batch was committed in between."""
+        """Logs the pause, unless the last pause had the same cause and no batch was committed in between."""
         cause = _cause(error)
         if has_progressed or cause != self._logged:
             _log.warning(

@@ -1,4 +1,4 @@
-"""Measures and shows how far one attempt is: the lag, the stages, the waiting tables and the locked rows."""
+"""Measures and shows the progress of one attempt: the lag, the stages, the waiting tables and the locked rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Completeness:
 
 @dataclass(frozen=True, slots=True)
 class ObservedTables:
-    """The objects that know which tables and rows of a part are set apart. They outlive attempts."""
+    """The objects that know the halted tables, the retried tables and the locked rows. They outlive attempts."""
 
     halted: HaltedTables
     retried: RetriedTables
@@ -58,9 +58,9 @@ class AttemptProgress:
         self._lag.close()
 
     def batch(self, done: BatchDone) -> None:
-        """Counts a batch that is on the target, unless it may have old changes of a table that is tried again.
+        """Counts a batch that is on the target, unless the batch may have old changes of a table that is tried again.
 
-        Those changes would make the lag of all other tables look larger.
+        Old changes would make the lag of all other tables look larger.
         """
         if not self._apart.retried.may_delay_others(self._apart.halted.at_present):
             self._lag.batch(done)
@@ -74,12 +74,12 @@ class AttemptProgress:
         waiting, lacking = self._waiting_and_lacking(stream, state, received)
         halted.drop_past_records(self._config.target.server, retried.tables if received is not None else None)
         self._note_waiting(stream, waiting)
-        # Halted tables do not count here, but tables that catch up do.
+        # A halted table does not prevent `caught_up`, but a table that catches up does.
         catches_up = retried.is_any or not state.exceptions.keys() <= stream.halted_tables
         caught_up = only_halts_left or (received is not None and not catches_up and lacking is None)
         only_waiting = received is not None and lacking is None
         stage: Stage = "copy" if state.copying else "sync"
-        # Before log is received, nobody knows what the target lacks. None keeps the last known time.
+        # Before log is received, it is not known what the target lacks. None keeps the last known time.
         waits_since = self._committed_at(lacking) if received is not None else None
         self._report(stage, stream, waits_since, caught_up=caught_up, only_waiting=only_waiting)
         return Completeness(caught_up, only_halts_left)

@@ -1,12 +1,12 @@
 """Begins a relay, or empties it and begins it at another place.
 
-A relay that has begun may lack rows: of XA transactions that were prepared before its beginning (`xa-not-received`). If
-the source still has them, the relay is emptied and begins before them. The points at which this may be interrupted:
+A relay lacks the rows of XA transactions that were prepared before its beginning (`xa-not-received`). If the source
+still has these rows, the relay is emptied and begins before them. The crash points:
 
-1. Before the relay is emptied: nothing has changed. The next run finds the same error, and begins again.
-2. Before the new relay has begun: an empty relay begins at the target's checkpoint, as after a loss. So its COMMIT
-   lacks its rows again, as in 1.
-3. Afterwards: the relay is as if it had begun there at first. The task continues at its checkpoint.
+1. Before the relay is emptied: nothing has changed. The next run finds the same error, and repeats all steps.
+2. After the relay is emptied, before the new relay has begun: the empty relay begins at the target's checkpoint, as
+   after a loss of its disk. So it lacks the same rows again, as in 1.
+3. After the new relay has begun: the task continues at its checkpoint.
 4. The source purges the rows' log before the new relay has begun: the replicator ends with `position-lost`. Without the
    rows, the task could not have continued either.
 """
@@ -35,9 +35,9 @@ _log = structlog.get_logger(__name__)
 
 
 def begin_of_relay(config: TaskConfig, source: Session, place: Position, stop: threading.Event) -> Position:
-    """Returns where a new relay begins that has all rows of a task which begins at `place` or later.
+    """Returns the position at which a new relay has to begin to have all rows of a task that begins at `place`.
 
-    A relay server chooses the beginning of its relay, so for its followers it is always `place`.
+    A follower's relay always begins at `place`: the relay server chooses the beginning of its own relay.
     """
     if config.relay_from is not None:
         return place
@@ -55,17 +55,17 @@ def is_relay_empty(config: TaskConfig) -> bool:
 
 
 class EarlierBeginning:
-    """Lets the relay of a run begin before the rows that it lacks, once for each COMMIT."""
+    """Lets the relay of a run begin before the rows that it lacks, once for each COMMIT of an XA transaction."""
 
     def __init__(self, replicator: ReplicatorProcess, stop: threading.Event) -> None:
         self._replicator, self._stop = replicator, stop
         self._tried: set[str] = set()
 
     def answers(self, config: TaskConfig, error: Halted, applied: Lsn | None, show_step: Callable[[str], None]) -> bool:
-        """Whether the relay now has the rows whose lack was the error. `applied`: the target has the log up to here.
+        """Returns whether the relay now has the missing rows. `applied`: the place up to which the target has the log.
 
-        False if the source no longer has the rows, or if this run may not empty the relay: another process or another
-        machine receives the log, or other tasks use the relay. `show_step` receives a text about what the run does.
+        Returns False if the source no longer has the rows, or if this run may not empty the relay: another process or
+        another machine receives the log, or other tasks use the relay. `show_step` receives a text about each step.
         """
         source_id, commit = config.source.source_id, error.where.position
         if error.code != LACKS_ROWS or applied is None or commit in self._tried:
@@ -88,7 +88,7 @@ class EarlierBeginning:
         return True
 
     def _empties(self, config: TaskConfig) -> bool:
-        """Empties the relay, unless another process writes it, such as `pidts replicate`. Returns whether it did so."""
+        """Empties the relay, unless a process such as `pidts replicate` writes it. Returns whether it is empty."""
         source_id = config.source.source_id
         self._replicator.stop()
         try:
