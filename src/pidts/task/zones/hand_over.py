@@ -160,7 +160,7 @@ class HandOver:
         if any(state.held or state.copying for state in states):
             raise self._refused(f"task {one.task} is still copying, or has tables that wait at an earlier place", _TODO)
         if any(row.altered for row in rows) or len({row.lsn for row in rows}) > 1:
-            raise self._refused(f"the workers of task {one.task} are at different places", _TODO)
+            raise self._refused(f"the workers of task {one.task} are at different places in the log", _TODO)
         if self._log.has_begun_change(seed, one, rows[0].lsn):
             raise self._refused(f"a schema change of task {one.task} is under way", _TODO)
         return rows[0]
@@ -177,12 +177,12 @@ class HandOver:
         return claim_workers(target, one.task, one.source, len(stored), stored[0])
 
     def _begin(self, seed: TargetSession, target: TargetSession, zone: str, place: Checkpoint) -> None:
-        """Claims a direct task, and records the place where it begins, with its tables' structures there."""
+        """Claims a direct task, and records the place where it begins and its tables' structures at that place."""
         one, other = self._joined.direct[zone], self._joined.into_seed[zone]
         stored = target.meta.checkpoints.read(one.task, one.source)
         if any(row.batch for row in stored):
             what = f"task {one.task} has begun, and the seed's task also forwards changes of zone {zone}"
-            raise self._refused(what, "Remove the records of one of the two (pidts check TASK names them)")
+            raise self._refused(what, "Remove the records of one of these tasks (pidts check TASK names them)")
         start = replace(place, task=one.task, source=one.source, worker=0, batch=0, epoch=epoch_before_first(), copy="")
         claimed = claim_workers(target, one.task, one.source, one.workers, start)
         tables = seed.meta.structures.load(other.task, SourceTablesKey(other.source))

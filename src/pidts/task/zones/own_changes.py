@@ -1,4 +1,4 @@
-"""Counts the changes of programs in a zone between two places of its log, without the changes of tasks."""
+"""Counts the changes that programs, and not tasks, have made in a zone between two places of its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pidts.schema import Dialect, classify
 from pidts.task.config.task_file import TaskConfig
 
 _PATIENCE_SECONDS, _START_SECONDS = 60.0, 600.0
-"""The longest waits, in seconds: for a server that sends nothing new, and for one that has sent nothing yet.
+"""The longest waits, in seconds: for a server that sends nothing new, and for a server that has sent nothing yet.
 
 The second limit is longer: the replicator may first have to compile its decoder, which takes minutes on a busy machine.
 If the server does not answer, the replicator reports an error, and the first limit counts.

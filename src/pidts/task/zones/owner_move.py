@@ -7,7 +7,7 @@ transaction that has read the former record has ended by then.
 If one zone applies a change, no other zone may set it aside. So the range has no owner for a moment:
 
 1. Claim: each record says that a move is under way, and still names the former owner. The record of the first zone (by
-   name) is changed first. It counts the moves: a move with a lower number can change nothing any more.
+   name) is changed first. This record counts the moves: a move with a lower number can change nothing any more.
 2. Hold: writes of programs to the table wait in the owner's zone, if the server allows that.
 3. Drain: wait until all zones have the owner's changes.
 4. Freeze: each record says that no zone owns the range. Changes of the range are set aside, whichever zone makes them.
@@ -53,7 +53,7 @@ class ZoneRecords:
 Hold = Callable[[str], AbstractContextManager[None]]
 """A function that returns a context. During its block, programs that write to the table in a zone have to wait."""
 Drain = Callable[[str], None]
-"""Waits until all zones have what a zone has changed before the call; raises if they do not get it."""
+"""Waits until all zones have the changes that a zone has made before the call; raises if they do not get them."""
 
 
 class OwnerMove:
@@ -178,7 +178,7 @@ class OwnerMove:
                         "zone-move-superseded",
                         f"another move of {record} has begun meanwhile",
                         where=Where(table=f"{record.schema}.{record.table}"),
-                        todo="Wait until it has ended, then look who owns the range (pidts zones owners FILE)",
+                        todo="Wait until that move has ended, then see who owns the range (pidts zones owners FILE)",
                     )
                 session.meta.range_owners.save(record)
                 session.commit()

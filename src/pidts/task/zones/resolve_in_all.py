@@ -1,4 +1,4 @@
-"""Gives all zones the row of one zone, and resolves the locks of its key in all of them.
+"""Gives all zones one zone's row, and resolves the locks of the row's key in all zones.
 
 Two zones may change a row before either has the other zone's change. Then each keeps its own row, and has a lock with
 the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived later. An
@@ -14,7 +14,7 @@ So no two zones differ without a lock. The zones are changed one after the other
 written rows have the mark of another zone, so tasks do not carry them back. No task forwards them either, since the
 command only works for zones that all feed each other directly.
 
-Pending changes would be dangerous: they would arrive after the choice, and some would find the row that they expect:
+Changes that have not arrived yet would be dangerous: some would later find the row that they expect, and be applied:
 
     b    DELETE 1, INSERT 1, not in zone a yet       a    DELETE 1, which zone b has locked, and a wins: b loses its row
     task ba carries the DELETE, which finds no row, and the INSERT: zone a has a row that zone b lacks, without a lock
@@ -151,8 +151,8 @@ class ResolveInAll:
                 # in a lock, or arrives after this transaction.
                 self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
-                # A new lock may have the winner's row. This session would write it with a wrong mark, so the next
-                # command resolves it.
+                # A new lock may have the winner's row. This session would write that row with a wrong mark, so the lock
+                # stays until the command is repeated.
                 for task, one, take in (
                     () if any(t is ResolveWith.SOURCE and k not in writing for k, _, t in takes) else takes
                 ):
@@ -245,7 +245,7 @@ class ResolveInAll:
         return found
 
     def _take_back(self, before: Sequence[RowLock]) -> None:
-        """Restores the winners in the named locks. An earlier command that was killed may have recorded some there."""
+        """Restores the winners in the named locks: a command that was killed may have recorded winners there before."""
         winners = {one.id: one.winner for one in before}
         with closing(self.named.connect()) as session:
             session.begin()

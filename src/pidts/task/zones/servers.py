@@ -94,7 +94,7 @@ def holder(directions: Directions, wanted: RangeOwner, say: Callable[[str], None
                 query(session, f"LOCK TABLES {quoted_table(table)} READ")
             except PidtsError as error:
                 say(f"programs of zone {zone} can still write to {table}, since it cannot be locked: {error.what}")
-                say("stop them: what they write from now on may be set aside in all other zones")
+                say("stop these programs: their writes from now on may be set aside in all other zones")
             else:
                 say(f"writes to {table} in zone {zone} wait, until the other zones have caught up")
             yield
@@ -125,9 +125,9 @@ def _await(
             "zone-not-moved",
             why,
             where=Where(table=str(table), file=str(config.path)),
-            todo="The range stays with its owner. Look at the task (pidts status TASK), then move it again. Run this "
-            "where the tasks run: without their relays, the command cannot find out whether tables without new changes "
-            "have caught up",
+            todo="The range stays with its owner. Look at the task (pidts status TASK), then move the range again. Run "
+            "the command where the tasks run: without their relays, it cannot find out whether tables without new "
+            "changes have caught up",
         )
 
 

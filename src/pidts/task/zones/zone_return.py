@@ -99,7 +99,7 @@ def let_return(
             raise _refused(
                 zone,
                 "its log is gone, so it is not known which of its changes other zones do not have",
-                "Changes that the other zones do not have are lost. To go on without them: --discard-unsent",
+                "Changes that the other zones do not have are lost. To accept this, run it with --discard-unsent",
             )
         say(f"the changes of zone {zone} that other zones do not have are lost; its log is gone")
     elif unsent:
@@ -108,7 +108,7 @@ def let_return(
                 zone,
                 f"other zones do not have these changes of the zone: {counted(unsent)}",
                 "Run the tasks out of the zone until they are synced (pidts run FILE@ZONE-OTHER --until-synced). "
-                "Or give these changes up: --discard-unsent",
+                "Or give these changes up: run this command with --discard-unsent",
             )
         say(f"discarded: {counted(unsent)} of zone {zone}, which other zones do not have")
     steps.note_place()

@@ -64,7 +64,7 @@ class ReturningZone:
     def __post_init__(self) -> None:
         """Raises if the zone cannot return.
 
-        In the file, exactly one zone has to feed this zone, and this zone has to feed another one. Versions must not
+        In the file, exactly one zone has to feed this zone, and this zone has to feed another zone. Versions must not
         decide between zones.
         """
         into = [one for one in self.directions if one.target == self.zone]
