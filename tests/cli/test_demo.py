@@ -140,7 +140,7 @@ def test_the_demo_can_start_only_the_servers_and_removes_them(tmp_path: Path) ->
         process = subprocess.Popen([*PIDTS, "demo", "--servers"], stdin=subprocess.DEVNULL, stderr=output)
     try:
         deadline = time.monotonic() + 200
-        while "Ctrl-C ends what was started" not in log.read_text():
+        while "Ctrl-C ends the servers" not in log.read_text():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)

@@ -100,7 +100,7 @@ def test_a_brief_plan_is_a_line_a_table_and_a_note_that_many_have_is_reported_on
     assert len(text.splitlines()) == 25 + 5, text
     assert "note on 25 tables: no comment  (shop.u_0, shop.u_1, shop.u_2, shop.u_3, shop.u_4 and 20 more)\n" in text
     assert "  note: its own\n" in text
-    assert f"to see the SQL that makes them: pidts plan {path} --sql\n" in text
+    assert f"to see the SQL that creates tables: pidts plan {path} --sql\n" in text
     show_plan(load_task(path), {"s1": tables}, as_json=False)
     whole = capsys.readouterr().out
     assert whole.count("integer") == 25, "each column is shown once, without the SQL"

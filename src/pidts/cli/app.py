@@ -161,7 +161,7 @@ def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
 
 @cache
 def parser(commands: typer.Typer) -> Callable[..., Any]:
-    """Returns what parses command lines and calls the commands. Typer would make it again for each command line."""
+    """Returns the function that parses a command line and calls its command. Typer would build it for each call."""
     return typer.main.get_command(commands)
 
 
@@ -383,7 +383,7 @@ def _run(
 
 
 def compile_before_run() -> None:
-    """Compiles what the run and its replicators need, unless this was done before, and says so."""
+    """Compiles the code of the run and its replicators, and prints that it does so, unless the code is compiled."""
     from pidts.binlog.machine_code import compiled, is_complete, why_not_kept
 
     if compiled() and not is_complete():
@@ -546,8 +546,8 @@ def events(
         typer.Option(
             "--schema-from",
             metavar="URL|FILE.sql",
-            help="Where the table structures come from: the server that wrote the files, or a file of CREATE TABLE "
-            "statements as they were at the beginning.",
+            help="Where the table structures come from: the server that wrote the files, or a file with the CREATE "
+            "TABLE statements that were valid at the beginning of the log.",
         ),
     ] = "",
     form: Annotated[

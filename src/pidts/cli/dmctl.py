@@ -1,7 +1,7 @@
-"""Refuses the commands of dmctl that PiDTS does not have, with what to do instead, and translates two other commands.
+"""Refuses dmctl's commands that PiDTS does not have, and advises what to do instead. Translates two other commands.
 
 dmctl gives commands to a cluster that runs tasks. In PiDTS, a task is the process `pidts run`, or a task of a service.
-Its sources are in its task file, so nothing has to be registered.
+The task file names the sources, so nothing has to be registered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pidts.model import ConfigError
 
-_IN_TASK_FILE = "Sources are part of the task file (`mysql-instances`), or DM source files beside it: pidts check TASK"
+_IN_TASK_FILE = "Sources are in the task file (`mysql-instances`), or in source files beside it. See: pidts check TASK"
 _NO_CLUSTER = "There is no cluster: each task is a process of its own. See: pidts status TASK"
 _RELAY = "The relay is always used. See: pidts relay list TASK"
 _WORDS = {

@@ -60,7 +60,7 @@ def show_error(error: PidtsError, *, as_json: bool, beside: Mapping[str, object]
     """Prints an error: its code, what happened, where, and what to do. The JSON also has the values `beside`."""
     todo = with_place(error.todo or error.usual_todo, error.where.source, error.where.position)
     if isinstance(error, DecodeError) and error.where.table:
-        # Only this error is sure to name a table of the source. The advice needs the name on the source.
+        # Only this error always names a table of the source. The advice needs the name on the source.
         todo = with_tables(todo, "", [error.where.table])
     # The reasons why several servers or checks fail are one text, which may name commands.
     error.what = for_this_task(error.what)
@@ -94,8 +94,8 @@ class OutputConsole(Console):
 def has_lost_output(probe: str = "") -> bool:
     """Whether stdout cannot be written to. Then reports this on stderr, and drops the text that is not written yet.
 
-    It is not reported if the reader of stdout has closed it. `probe` is written first: after an error, the stream may
-    have no text left, and nothing would fail.
+    If the reader of stdout has closed the pipe, nothing is reported. `probe` is written first: after an error, the
+    stream may have no text left, and nothing would fail.
     """
     stdout = getattr(sys.stdout, "wrapped", sys.stdout)  # Typer's wrapper hides that the reader has closed stdout
     if stdout is None:  # the command was started without stdout
@@ -110,7 +110,7 @@ def has_lost_output(probe: str = "") -> bool:
         os.close(null)
         if not isinstance(error, BrokenPipeError):
             what = f"the output of the command cannot be written: {error.strerror}"
-            todo = "Make room where the output goes, or write it to another place. Then repeat the command"
+            todo = "Make room where the output is written, or write it to another disk. Then repeat the command"
             show_error(PidtsError("unwritable-output", what, todo=todo), as_json=False)
         return True
     return False

@@ -1,8 +1,8 @@
 """Prints the summary of a run to a place where the user can read it, even if the reader of stdout has ended.
 
-A terminal sends Ctrl-C to all programs of a pipeline. In `pidts run shop.yaml | tee run.log`, it ends `tee` at once,
-while the task stops at the end of a transaction. Without this module, the summary would be lost, and the program would
-end with an error.
+A terminal sends Ctrl-C to all programs of a pipeline. In `pidts run shop.yaml | tee run.log`, Ctrl-C ends `tee` at
+once, while the task stops at the end of a transaction. Without this module, the summary would be lost, and the program
+would end with an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TERMINAL = Path("/dev/tty")
 
 
 def print_summary(text: str) -> None:
-    """Prints to stdout. If this fails, prints to stderr. If this fails, too, prints to the terminal."""
+    """Prints to stdout. If this fails, prints to stderr. If this also fails, prints to the terminal."""
     if write_line(text, sys.stdout):
         return
     _discard(sys.stdout.fileno())

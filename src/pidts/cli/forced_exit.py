@@ -1,7 +1,7 @@
 """Ends a process that does not stop by itself after a signal. So a signal always ends a run within a known time.
 
 Without this module, a run could wait for ever: for a server that has stopped answering. Statements have no time limit,
-since some of them take hours. A process that is ended here leaves the same state as after `kill -9`. Every run can
+since some of them take hours. A process that this module ends leaves the same state as after `kill -9`. Every run can
 start from that state.
 """
 
@@ -28,8 +28,8 @@ _SPARE_SECONDS = 10.0
 def end_within(seconds: float) -> None:
     """Ends this process and every process that it has started, unless it ends by itself within `seconds`."""
     # If a thread waits and keeps the interpreter's lock, `_end_after` cannot run. Then faulthandler ends the process:
-    # its thread does not need that lock. It need not kill child processes: the kernel ends replicators with their
-    # parent, and a JVM ends when its standard input is closed.
+    # its thread does not need that lock. Faulthandler need not kill child processes: the kernel ends replicators with
+    # their parent, and a JVM ends when its standard input is closed.
     faulthandler.dump_traceback_later(seconds + _SPARE_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY))
     threading.Thread(target=_end_after, args=(seconds,), name="last resort", daemon=True).start()
 

@@ -38,9 +38,8 @@ def grants(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Look at the source with this account, since the task's account may not exist yet. Give "
-            "one URL for each "
-            "source, in the order of the task file.",
+            help="Look at the source with this account, since the task's account may not exist yet. Give one URL for "
+            "each source, in the order of the task file.",
         ),
     ] = None,
     target: Annotated[str, typer.Option(metavar="URL", help="Look at the target with this account.")] = "",
@@ -83,7 +82,7 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
     if urls and len(urls) != len(parts):
         names = ", ".join(part.source.source_id for part in parts)
         what = f"--source is given {len(urls)} times, and the task has {len(parts)} sources: {names}"
-        raise ConfigError("usage", what, todo="Give it once for each of them, in this order, or not at all")
+        raise ConfigError("usage", what, todo="Give --source once for each source, in this order, or not at all")
     found = [source_address(url, os.environ).source for url in urls]
     return {part.source.source_id: one for part, one in zip(parts, found, strict=False) if one is not None}
 

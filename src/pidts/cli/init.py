@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _GRANT = "GRANT SELECT on the tables, or correct --tables"
 _SOURCE_PASSWORD, _TARGET_PASSWORD = "SOURCE_PASSWORD", "TARGET_PASSWORD"
 _REFUSED_LOGINS = {"access-denied": _SOURCE_PASSWORD, "target-denied": _TARGET_PASSWORD}
-"""The codes of refused logins, and the variable with the password of this server."""
+"""For each error code of a refused login: the environment variable with the password of the server."""
 
 
 def init(
@@ -44,9 +44,9 @@ def init(
 ) -> int:
     """Look at both servers and write a commented task file without passwords.
 
-    A password is given in the variable SOURCE_PASSWORD or TARGET_PASSWORD. If this is not set, it is MYSQL_PWD for
-    MySQL and MariaDB, and PGPASSWORD for PostgreSQL. The file names the variable. A URL may name another one:
-    'mysql://user:${VARIABLE}@host:port/'.
+    Set SOURCE_PASSWORD and TARGET_PASSWORD to the passwords. If a variable is not set, MYSQL_PWD has the password for
+    MySQL and MariaDB, and PGPASSWORD for PostgreSQL. The task file names the variable. A URL may name another
+    variable: 'mysql://user:${VARIABLE}@host:port/'.
     """
     from pidts.cli.server_urls import source_address, target_address
     from pidts.excerpt.table_options import tables_or_database
@@ -98,7 +98,7 @@ def init(
 
 
 def _with_advice(error: PrecheckFailed, source: Address, target: Address) -> PrecheckFailed:
-    """Returns the error with advice that needs no task file, as none exists yet."""
+    """Returns the error with advice that does not mention a task file, since none exists yet."""
     own = _REFUSED_LOGINS.get(error.code)
     if own is None or not isinstance(error, DatabaseMissing | LoginRefused | AccessNotGranted):
         return error

@@ -35,7 +35,7 @@ class LatestSnapshot(Collector):
 
 @contextmanager
 def metrics_page(address: str) -> Iterator[LatestSnapshot]:
-    """Serves metrics at `[HOST:]PORT` in the block, without a host to this machine only. Port 0: any free port."""
+    """Serves metrics at `[HOST:]PORT` in the block; without a host, only for this machine. Port 0: any free port."""
     host, port = _parsed(address)
     latest = LatestSnapshot()
     registry = CollectorRegistry()

@@ -65,7 +65,7 @@ def show_plan(
     total = f"{config.name}: {count}, about {rows:,} rows in {size / 1e6:,.1f} MB"
     console.print(Text(total + (f"; {refused} refused" if refused else "")))
     if not with_sql and any(table.statements for table in tables):
-        console.print(Text(f"to see the SQL that makes them: pidts plan {config.shell_path} --sql", "dim"))
+        console.print(Text(f"to see the SQL that creates tables: pidts plan {config.shell_path} --sql", "dim"))
     for note in notes:
         console.print(Text(f"note: {note}", "yellow"))
     for source in (source for source, of_source in found.items() if not of_source):
@@ -83,7 +83,7 @@ class _TablesInOneEntry:
 
     @property
     def first(self) -> TablePreview:
-        """The first table. What is shown of it is true for all of these tables."""
+        """The first table. The entry shows only its columns and notes, which are the same for all of these tables."""
         return self.shards[0][1]
 
     @property

@@ -1,8 +1,7 @@
 """Starts the program `pidts`, and handles signals that come while it loads the commands.
 
 Loading takes a second. In this time, SIGTERM would end the process with an exit code that says nothing to a supervisor.
-So this module imports only what the interpreter has loaded anyway, and the small module that says on a busy machine
-what the program does.
+So this module imports only what the interpreter has loaded anyway, and the small module `slow_step`.
 
 - A run needs its task file to know the exit code: with `task-mode: full`, a run that is stopped has not done its work.
   So its first signal is noted, and takes effect when the file has been read, a second later.
@@ -25,7 +24,7 @@ _NOTING = frozenset({"run", "apply", "start-task", "resume-task", "verify"})
 """The commands whose first signal is noted while they are loaded."""
 _WITH_VALUE = frozenset({"--log-level", "--log-format", "--log-file"})
 _SAYING_STEPS = frozenset({"status", "query-status", "check", "check-task"})
-"""The commands that say what they do, if this takes long."""
+"""The commands that print their present step if it takes long (`slow_step`)."""
 _STOPPED = "stopped"
 _noted: list[bool] = []
 """Has an item if a signal was noted."""
@@ -48,13 +47,13 @@ def main() -> None:
 
 
 def note_signals() -> None:
-    """Notes the first SIGINT or SIGTERM, for the functions below. A second signal ends the process."""
+    """Notes the first SIGINT or SIGTERM (`has_noted_signal`). A second signal ends the process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _note)
 
 
 def has_noted_signal() -> bool:
-    """Whether `note_signals` has noted a signal. From now on, signals have their usual effects."""
+    """Returns whether `note_signals` has noted a signal, and gives signals their usual effects again."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     has_noted = bool(_noted)

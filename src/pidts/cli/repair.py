@@ -94,7 +94,7 @@ def repaired(
     show: Callable[[str], None],
     removes: bool = False,
 ) -> Repairs:
-    """Compares the tables. Repairs each group of differences that is found, or prints SQL that repairs it.
+    """Compares the tables. Repairs each group of differences as soon as it is found, or prints SQL for the repair.
 
     If the user stops the comparison, the result has the report and the repairs so far.
     """
@@ -131,7 +131,7 @@ def repaired(
     for one in sorted(work.filtered):
         print(
             f"-- {one} is not repaired: its filters leave out inserts or updates, so rows may be missing or different "
-            f"on purpose. To copy all rows of the source nevertheless: {_resync(parts[0], one.name)}",
+            f"on purpose. To copy all rows of the source nevertheless, run: {_resync(parts[0], one.name)}",
             file=sys.stderr,
         )
     return work
@@ -267,7 +267,7 @@ def _kept(config: TaskConfig, work: Repairs, report: Report) -> dict[str, int]:
 
 
 def _left_by_filters(config: TaskConfig, work: Repairs, report: Report) -> Iterator[str]:
-    """Yields a line for each table whose filters may have kept extra rows: that they are left, or would be deleted."""
+    """Yields a line for each table whose filters may have kept extra rows: the rows are left, or would be deleted."""
     for table, count in _kept(config, work, report).items():
         if not work.removes:
             left = plural("extra row", count, "is left", "are left")

@@ -161,12 +161,13 @@ def read_token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(
-            "token-file", f"the token file cannot be read: {why}", where=where, todo="Look at its path, owner and mode"
+            "token-file", f"the token file cannot be read: {why}", where=where, todo="Check its path, owner and mode"
         ) from None
     if stat.S_IMODE(mode.st_mode) & 0o077:
         what = "users other than its owner may read or change the token file"
-        raise ConfigError("token-file", what, where=where, todo=f"chmod 600 {path}, and put a new token into it")
+        raise ConfigError("token-file", what, where=where, todo=f"Run chmod 600 {path}, and put a new token into it")
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         what = f"a token has at least {_SHORTEST_TOKEN} printable ASCII characters without spaces, in one line"
-        raise ConfigError("token-file", what, where=where, todo=f"(umask 077; openssl rand -hex 32 > {path})")
+        todo = f"Create such a token: (umask 077; openssl rand -hex 32 > {path})"
+        raise ConfigError("token-file", what, where=where, todo=todo)
     return token

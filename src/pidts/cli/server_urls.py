@@ -53,7 +53,10 @@ class Address:
 
 
 def source_address(url: str, environ: Mapping[str, str], own: str = "") -> Address:
-    """Parses `mysql://user@host:port/`; the password is in it, in a variable that it names, in `own`, or MYSQL_PWD."""
+    """Parses `mysql://user@host:port/`.
+
+    The password comes from the URL, a variable that the URL names, the variable `own`, or MYSQL_PWD.
+    """
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
     common = _common(url, environ, own, "MYSQL_PWD")
@@ -74,7 +77,7 @@ def source_address(url: str, environ: Mapping[str, str], own: str = "") -> Addre
 def target_address(url: str, environ: Mapping[str, str], own: str = "") -> Address:
     """Parses `mysql://user@host:port/` or `postgresql://user@host:port/database`.
 
-    A password that is not in the URL is in the variable `own`, or in the one that other clients read.
+    A password that is not in the URL comes from the variable `own`, or from the variable that other clients read.
     """
     scheme = split_url(url, _BAD)[0].scheme
     if scheme not in _POSTGRES:
@@ -122,14 +125,14 @@ def _postgres(url: str, environ: Mapping[str, str], own: str) -> Address:
 
 
 def _common(url: str, environ: Mapping[str, str], own: str, usual: str) -> str:
-    """Returns the variable from which a URL without a password takes it."""
+    """Returns the variable that has the password if the URL has none."""
     return own if own in environ and split_url(url, _BAD)[0].password is None else usual
 
 
 def _variable(written: str, password: str, own: str, common: str) -> str:
     """Returns the variable for the password; empty if there is no password.
 
-    It is the variable that the URL names. If the URL has the password itself, it is `own`. Otherwise it is `common`.
+    This is the variable that the URL names; `own` if the URL contains the password itself; otherwise `common`.
     """
     if not password:
         return ""

@@ -1,4 +1,4 @@
-"""Stops a command on a signal: after the first one, it ends cleanly. A second Ctrl-C ends it at once.
+"""Stops a command on a signal: the first signal lets the command end cleanly, and a second Ctrl-C ends it at once.
 
 The command's work has a thread of its own. If Spark's session were made in the main thread, Spark would handle Ctrl-C
 itself, and cancel jobs that must finish.
@@ -42,7 +42,7 @@ def run_until_stopped(
 
     - `says`: the message that is printed when a signal stops the work.
     - `may_leave`: whether a second Ctrl-C ends the process at once. It is False for work that has to clean up.
-    - `again`: the message that says so. `at_once`: the last line of a process that a second Ctrl-C ends.
+    - `again`: the message that says this. `at_once`: the last line of a process that a second Ctrl-C ends.
     - `ends_within`: if the process still runs this many seconds after the first signal, it is ended as by `kill -9`.
 
     A caller may give `ends_within` only if the process ends with this work, and if the next process can continue from
@@ -70,7 +70,7 @@ def run_until_stopped(
         stop.set()
         ending = _CLEANS_UP if has_ended.is_set() else says
         said = f"{ending}{again if number == signal.SIGINT else ''}" if may_leave else _WAIT
-        with suppress(OSError):  # in `pidts run ... 2>&1 | tee`, the same Ctrl-C has ended `tee`, too
+        with suppress(OSError):  # in `pidts run ... 2>&1 | tee`, the same Ctrl-C has also ended `tee`
             os.write(2, f"\n{said}\n".encode())
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}

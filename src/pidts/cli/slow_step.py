@@ -1,4 +1,4 @@
-"""Says what a command does or waits for, if this takes long, and limits the time for which it waits for a target.
+"""Prints a command's present step if the step takes long, and limits the time for which a command waits for a target.
 
 On a busy machine, even loading a command takes a minute. So this module itself imports nothing of the program.
 """
@@ -84,11 +84,11 @@ class _Steps:
 
 
 _running: list[_Steps] = []
-"""Has one item while the command says its steps, otherwise none."""
+"""Has one item while the command prints its steps, otherwise none."""
 
 
 def begin_steps(step: str, seconds: float = _STEP_SECONDS, same_seconds: float = _SAME_STEP_SECONDS) -> None:
-    """Begins to say the steps of this process's command, if this has not begun. `step` is the present step."""
+    """Begins to print the steps of this process's command, unless this has begun. `step` is the present step."""
     if _running:
         _running[0].step = step
     else:
@@ -96,7 +96,7 @@ def begin_steps(step: str, seconds: float = _STEP_SECONDS, same_seconds: float =
 
 
 def end_steps() -> None:
-    """Ends what `begin_steps` has begun, if anything."""
+    """Ends the printing of steps."""
     while _running:
         _running.pop().end()
 

@@ -105,7 +105,7 @@ def say_if_not_begun(parts: Sequence[TaskConfig], report: Report) -> None:
 
 
 def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
-    """Sends an alert to the task's receiver if source and target differ, and another one if they are equal again."""
+    """Sends an alert to the task's receiver if source and target differ, and another alert if they are equal again."""
     if config.alerts is None:
         return
     from pidts.task.operate.alert_conditions import AlertKey, Condition
@@ -118,7 +118,7 @@ def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
     if report.differences or problems:
         differing = [plural("row", report.differences, "differs", "differ")] if report.differences else []
         what = "; ".join([*differing, *problems])
-        todo = "pidts verify TASK shows them; pidts repair TASK prints SQL that makes the target equal"
+        todo = "pidts verify TASK shows the differences; pidts repair TASK prints SQL that makes the target equal"
         alerts.fire(Condition(key=key, what=what, todo=todo, since=time.time()))
     elif report.equal:
         alerts.resolve(key)
@@ -129,7 +129,7 @@ def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
 def verified(
     parts: Sequence[TaskConfig], tables: str, *, examples: int, restart: bool, stop: threading.Event, state: str = ""
 ) -> Report:
-    """Compares the tables. Continues an interrupted comparison of the same tables. Repeats it if a connection is lost.
+    """Compares the tables, or continues an interrupted comparison of them. Tries again after a lost connection.
 
     A caller that knows that no program writes to the servers gives a `state` that identifies their content. A
     comparison that began with another `state` is not continued.
@@ -173,7 +173,7 @@ def verified(
 
 
 def comparison_of(parts: Sequence[TaskConfig], tables: str, state: str) -> str:
-    """Returns a text that identifies a comparison. A command continues a comparison only if their texts are equal.
+    """Returns a text that identifies a comparison. A command only continues a comparison with the same text.
 
     The text names the servers, since rows that are equal on one server may differ on another.
     """
@@ -255,7 +255,7 @@ def with_retries(attempt: Callable[[], Report], callbacks: Callbacks) -> Report:
 
 
 class ProgressLine:
-    """Composes a line that says how far the comparison is, and what it waits for."""
+    """Composes a line with the progress of the comparison, and with the server or table that it waits for."""
 
     def __init__(self, task: str, show: Callable[[str], None]) -> None:
         self._task, self._show = task, show

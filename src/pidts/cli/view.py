@@ -70,7 +70,7 @@ class LiveView(Protocol):
         """Receives a new snapshot."""
 
     def has_shown(self, source: str, halt: Halt) -> bool:
-        """Whether the view has just shown this halt of a source together with what to do."""
+        """Whether the view has just shown this halt of a source together with its advice."""
 
 
 def progress_view() -> AbstractContextManager[LiveView]:
@@ -120,12 +120,12 @@ class Picture:
         if self._latest is None:
             return Text("")
         progress, taken = self._latest
-        # Minutes may pass between two snapshots, as during a start. Until the next one, only the shown seconds change.
+        # Minutes may pass between two snapshots, as during a start. Meanwhile only the shown seconds change.
         moving = replace(progress, seconds=progress.seconds + time.monotonic() - taken)
         return live_picture(moving, self._lags.picture)
 
     def has_shown(self, source: str, halt: Halt) -> bool:
-        """Whether the picture of the last snapshot shows this halt together with what to do."""
+        """Whether the picture of the last snapshot shows this halt together with its advice."""
         halts = _of_sources(self._latest[0]) if self._latest is not None else []
         return len(halts) <= _HALTS_WITH_ADVICE and (source, halt) in halts
 
@@ -146,7 +146,7 @@ def _line_view() -> Iterator[LiveView]:
 class LineView:
     """Prints a line when the stage or the message changes, and every few seconds in between.
 
-    - A message about something that has happened is printed once. A message about a state is part of each line.
+    - A message about an event is printed once. A message about a state is part of each line.
     - Only the beginning of an error is shown, since the run logs the whole error with its advice.
     - A halt is printed in full once, with the advice. All other lines only name its tables and its code.
     - If many halts begin at once, a few of them are printed every few seconds.
@@ -157,7 +157,7 @@ class LineView:
         self._now = now
         self._shown: tuple[str, str] = ("", "")
         self._notice = ""
-        """The last message about something that has happened."""
+        """The last message about an event."""
         self._due = 0.0
         self._printed: dict[_HaltKey, tuple[Halt, float]] = {}
         """The halts that were printed in full, each with the time."""
@@ -322,7 +322,7 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
 
 
 def _halts(progress: Progress) -> list[RenderableType]:
-    """Returns the first halts. If there are few, they have the advice."""
+    """Returns the first halts. If there are only few halts, each has its advice."""
     halts, several = _in_order(progress), len(progress.sources) > 1
     see = f"See: {for_this_task(LIST)}"
     parts: list[RenderableType] = []
@@ -336,12 +336,12 @@ def _halts(progress: Progress) -> list[RenderableType]:
 
 
 def _state(halt: Halt) -> str:
-    """Returns the word for a blocked table: the one that `pidts status` uses."""
+    """Returns the word that `pidts status` uses for a blocked table."""
     return "halted" if needs_operator(halt) else "waiting"
 
 
 def _stages(report: StageReport | None) -> list[RenderableType]:
-    """Returns the stages, with the share of time in which each of them works, and the reason why one is slow."""
+    """Returns the stages, with the share of time in which each stage works, and the reason why a stage is slow."""
     if report is None:
         return []
     picture = Text("")
@@ -427,7 +427,7 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
 
 
 def _pace(table: TableProgress) -> str:
-    """Returns what the copy does with a table, or its rate."""
+    """Returns the phase of a table's copy; while rows are copied, their rate."""
     if table.phase is not Phase.ROWS:
         return PHASES[table.phase]
     if not table.rate:

@@ -33,7 +33,7 @@ _END_SECONDS: Final = 60.0
 
 
 class _BoundStarter:
-    """Starts the process of a task. The kernel kills it when the thread that has started it ends."""
+    """Starts the process of a task. The kernel kills this process when the thread that has started it ends."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess:
         with output_file(folder).open("ab") as output:

@@ -154,7 +154,7 @@ def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = 
             ports = f"SOURCE_PORT={source.port} TARGET_PORT={target.port}"
             say(f"for a task of your own, in another terminal: export DEMO={shlex.quote(str(folder))} {ports}")
             say("the page about it: docs/start/own-task.md")
-        say("Ctrl-C ends what was started and removes its data")
+        say("Ctrl-C ends the servers and removes their data")
         stop.wait()
 
 
@@ -233,7 +233,7 @@ class _DemoControl:
         elif progress.stage == "sync" and _has_reached(progress.sources[0].applied_lsn, self._goal):
             self.ended.set()
         elif progress.batches != self._batches:
-            # A busy machine may be slow. So each batch extends the time limit, and the demo fails only if none comes.
+            # A busy machine may be slow. So each batch extends the time limit: the demo fails only if no batch comes.
             self._batches, self._deadline = progress.batches, now + _DRAIN_SECONDS
         elif now > self._deadline:
             self._given_up = True
