@@ -122,7 +122,7 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
 def test_a_change_that_a_view_prevents_is_tried_again_after_the_view_is_dropped() -> None:
     halt = replace(CHANGE, code="objects-depend", todo="Drop the view.", instead=("ALTER TABLE shop.a ADD x int",))
     assert advice(halt, str(TASK)) == (
-        f"Drop the view. Then run: pidts ddl retry {TASK} --at {halt.lsn} --yes; then create them again, as far as they are "
+        f"Drop the view. Then run: pidts ddl retry {TASK} --at {halt.lsn} --yes; then create the objects again that are "
         f"still valid. Or run all of it at once: pidts ddl replace {TASK} "
         f"'DROP ...; ALTER TABLE shop.a ADD x int; CREATE ...' --at {halt.lsn}"
     )
@@ -302,7 +302,7 @@ def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: O
     assert "because    [target-refused] Data too long (key id=7)\n" in text
     assert (
         f"  do         {COMPARE_TODO}\n"
-        "             If the row is right: correct what refuses it, then run: "
+        "             If the row is right: remove the cause of the refusal, then run: "
         f"pidts ddl retry {TASK} --table shop.b --source s --yes\n"
         "             If the row is wrong: correct it on the source, stop the task, then run: pidts run"
     ) in text
@@ -410,7 +410,7 @@ def test_the_advice_to_try_again_is_given_once() -> None:
             "Then copy the table again: stop the task, then",
         ),
         (replace(CHANGE, code="shard-awaits"), "Mend it. See: pidts ddl list t"),
-        (ROWS, "If the row is right: correct what refuses it, then run: pidts ddl retry t --table shop.b"),
+        (ROWS, "If the row is right: remove the cause of the refusal, then run: pidts ddl retry t --table shop.b"),
         (replace(ROWS, tables=()), "pidts run t"),
     ],
 )

@@ -33,7 +33,7 @@ _STOPPING = (
     "stopping: the steps so far are being undone; if the step `stop` is already done, the cutover is completed instead"
 )
 _AT_ONCE = "; press Ctrl-C again to end at once: the source may then stay read-only, and `pidts status` says what to do"
-_ENDED_AT_ONCE = "ended at once: the source may still be read-only. This says what to do:"
+_ENDED_AT_ONCE = "ended at once: the source may still be read-only. To see what to do, run:"
 _UNDONE = "everything is undone: the source is as it was before, and the task was not stopped"
 _LEFT = "everything else is undone, and the task was not stopped"
 
@@ -160,7 +160,7 @@ def _end_of_undo(config: TaskConfig, runs: Sequence[CutoverRun]) -> str:
     except PidtsError as error:
         return (
             f"it is not known whether everything is undone: {error.what}. The source may still be read-only. Once the "
-            f"target answers, this says what to do: pidts status {config.shell_path}"
+            f"target answers, pidts status {config.shell_path} says what to do"
         )
     if left is None:
         return _LEFT if any(run.leaves_read_only for run in runs) else _UNDONE
@@ -238,7 +238,7 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
 def _circles(parts: Sequence[TaskConfig], target: TargetSession) -> list[Finding]:
     """Returns why the task cannot run after an undo: another task has carried changes of the target to a source.
 
-    Otherwise only the next start would say it, perhaps long after that. If a source does not answer, nothing is known.
+    Without this check, only the next start would report the reason. A source that does not answer is not checked.
     """
     from pidts.source import connect
     from pidts.task.checks.circular_replication import circle_findings
@@ -263,10 +263,10 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
         return 0
-    print(f"{path} carries back what is written on the new server after the switch. Before it runs:")
+    print(f"{path} carries the new server's changes after the switch back to the old server. Before it runs:")
     print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), which leaves read_only = ON, so that no")
     print("    application writes there; let the account of the task write: GRANT CONNECTION_ADMIN (MySQL) or")
-    print("    READ_ONLY ADMIN (MariaDB) ON *.* TO it. If you cannot, SET GLOBAL read_only = OFF")
+    print("    READ_ONLY ADMIN (MariaDB) ON *.* TO it. If you cannot, run SET GLOBAL read_only = OFF")
     print("  on the old server: drop its triggers, and SET GLOBAL event_scheduler = OFF")
     quoted = shlex.quote(str(path))
     print(f"Then run: pidts check {quoted}, and pidts run {quoted}")
@@ -300,9 +300,9 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
             if found.irreversible:
                 print(f"There is no way back by --reverse: {found.irreversible}")
             else:
-                print(f"To go back, while the source stays read-only: pidts cutover {quoted} --reverse")
+                print(f"To go back while the source is still read-only, run: pidts cutover {quoted} --reverse")
         return
-    print(f"Nothing was changed. To do these steps: pidts cutover {quoted} --yes")
+    print(f"Nothing was changed. To do these steps, run: pidts cutover {quoted} --yes")
 
 
 def _show_step(step: CutoverStep) -> None:

@@ -210,7 +210,7 @@ _SHORT_HELP = {
 def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
     """Returns the command for its name in dmctl. Without `--yes`, it ends with exit code 2 after the preview.
 
-    dmctl needs no `--yes`. So a script that was written for dmctl would take the preview for a success.
+    dmctl needs no `--yes`. With exit code 0, a script that was written for dmctl would take the preview for a success.
     """
 
     @wraps(command)
@@ -302,7 +302,7 @@ def _give(
 
 
 def _no_task(what: str, lock: str) -> ConfigError:
-    todo = f"Write: pidts shard-ddl-lock unlock TASK '{lock}'. With a single lock, leave LOCK out. List them: {_LIST}"
+    todo = f"Write: pidts shard-ddl-lock unlock TASK '{lock}'. With a single lock, leave LOCK out. Locks: {_LIST}"
     return ConfigError("usage", what, todo=todo)
 
 

@@ -28,7 +28,7 @@ of its shards is not known.
 
 
 def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
-    """Prints which shards wait, for which shards, since when, and the commands that end this."""
+    """Prints which shards wait, for which shards, since when, and the commands that end the wait."""
     mine, target = lock.first.halt, in_one_line(str(lock.target))
     if mine is not None and mine.code == "shard-no-place":
         print(f"{target}: rows of a new shard do not fit this table's columns; action needed{since(lock.since)}")
@@ -100,7 +100,7 @@ def _count(lock: OpenLock) -> str:
 
 
 def _reasons(lock: OpenLock) -> list[Halt]:
-    """Returns one halt for each error code, first a disagreement of shards, since an operator has to decide."""
+    """Returns one halt for each error code; first a disagreement of shards, which an operator has to resolve."""
     halts = [one.halt for one in lock.arrived if one.halt is not None]
     kinds = {halt.code: halt for halt in reversed(halts)}
     disagree = next((kinds.pop(code) for code in ("shards-disagree", "shard-no-place") if code in kinds), None)

@@ -50,7 +50,7 @@ _TARGET_REFUSES = frozenset({_REFUSED, "target-shape", TRANSACTION_TOO_LARGE})
 not named the cause, their advice is `COMPARE_TODO`.
 """
 _RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync")
-"""Find commands in a halt's own advice. A sentence that only mentions `--resync` does not count as a command."""
+"""They match commands in a halt's own advice. A sentence that only mentions `--resync` does not match."""
 _ALWAYS = "Then copy the table again"
 """A part of the advice of halts at statements after which rows of the target have other values than on the source."""
 _DEPENDED_ON = frozenset({"objects-depend"})
@@ -62,7 +62,7 @@ the source has the values.
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
-    """Returns what an operator has to correct, and the commands to run then, ready to be pasted into a shell.
+    """Returns the advice about a halt: what to correct, and the commands to run after that, quoted for a shell.
 
     `source` is given if the task has several sources.
     """
@@ -89,7 +89,7 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
         when = "Then" if _ALWAYS in halt.todo else "If rows then have wrong values,"
         return [first, f"{when} copy the table again: {resync}"]
     if halt.statement and halt.code in _DEPENDED_ON:
-        again = f"Then run: pidts ddl retry {quoted} {at} --yes; then create them again, as far as they are still valid"
+        again = f"Then run: pidts ddl retry {quoted} {at} --yes; then create the objects again that are still valid"
         whole = _prefilled(halt, at, before="DROP ...; ", after="; CREATE ...", confirmed=False)
         steps = [again, f"Or run all of it at once: pidts ddl replace {quoted} {whole}"]
         return steps if halt.tables else [*steps, "Then run the task again"]
@@ -122,8 +122,8 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
         return [f"If you have corrected the target, run: {again}"] if names_cause else []
     if halt.code in _TARGET_DIFFERS or (names_cause and halt.code != _REFUSED):
         return [f"Then run: {again}"]
-    right = f"Then run: {again}" if names_cause else f"If the row is right: correct what refuses it, then run: {again}"
-    return [right, f"If the row is wrong: correct it on the source, {resync}"]
+    right = "Then run" if names_cause else "If the row is right: remove the cause of the refusal, then run"
+    return [f"{right}: {again}", f"If the row is wrong: correct it on the source, {resync}"]
 
 
 def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
@@ -137,7 +137,7 @@ def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confir
 
 
 def _of_source(tables: Iterable[TableName], source: str) -> str:
-    """Returns the tables as `--resync` takes them. With `source`, they name it: others may have the same tables."""
+    """Returns the tables as `--resync` takes them, each with `source`: other sources may have the same tables."""
     return ",".join(f"{source}:{name}" if source else str(name) for name in tables)
 
 
@@ -232,7 +232,7 @@ def show_command(
 
     - `given`: whether the command was recorded (`--yes`).
     - `lock`: the shard lock that the change waits for, if any.
-    - `name`: the command that was typed, if it is not that of `kind`.
+    - `name`: the name of the command that was typed, if it is not the name of `kind`.
     """
     says = _command_lines(at, kind, statements, lock)
     if as_json:
@@ -278,8 +278,8 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
     elif kind in {CommandKind.SKIP, CommandKind.REPLACE} and at.tables and not moved:
         of = at.source if at.halt is not None and is_waiting_for_shards(at.halt) else ""
         says.append(
-            "  Rows that are on the target stay as they are. If the source changed their values, stop the task after "
-            f"it has carried this out, and copy the table again {_SERVICE_STOPS}:"
+            "  Rows that are on the target stay as they are. If the source changed their values, let the task carry "
+            f"this command out, then stop it, and copy the table again {_SERVICE_STOPS}:"
         )
         says.append(for_this_task(f"    pidts run TASK --resync {shlex.quote(_of_source(at.tables, of))}"))
     return says
@@ -290,7 +290,7 @@ def _show_effect(says: Sequence[str], *, given: bool) -> None:
         print("With --yes, this command does the following:")
     print("\n".join(says))
     if given:
-        print("Recorded. A running task carries it out within seconds. Otherwise the next `pidts run` does.")
+        print("Recorded. A running task carries this out within seconds, otherwise the next `pidts run` does.")
     else:
         print("Nothing has been done yet. To do it, add --yes.")
 
