@@ -112,8 +112,8 @@ def _decoded(
                 commit=commit,
             )
         except DecodeError as error:
-            # The structure is older or newer than these rows. Another structure is tried, at last one without the names
-            # of the columns.
+            # The structure is older or newer than these rows. Another structure is tried, at last a structure with
+            # numbers in place of the columns' names.
             schema, _, name = error.where.table.partition(".")
             if error.code != "structure-mismatch" or not structures.contradict(TableName(schema, name)):
                 raise
@@ -160,7 +160,7 @@ def read_events(
 
 
 def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction, TransactionEvents] | str]:
-    """Yields each transaction with its raw events. If the log ends inside a transaction, finally yields its place."""
+    """Yields each transaction with its raw events. If the last transaction is incomplete, yields only its place."""
     walker = LogWalker()
     scanner: TransactionScanner | None = None
     group: TransactionEvents | None = None
@@ -173,8 +173,8 @@ def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction,
             event = walker.feed(raw)
             scanner = scanner or TransactionScanner(change_no, Lsn(change_no, event.log_index, event.offset))
             if not scanner.in_transaction:
-                # As in a relay, a transaction's `prev_lsn` is the end of the event before it. So it does not depend on
-                # where reading began.
+                # As in a relay, a transaction's `prev_lsn` is the end of the event before the transaction. So it is the
+                # same wherever reading began.
                 scanner.empty_entry()
             transaction = scanner.feed(event)
             if walker.format is None or event.is_artificial:

@@ -1,7 +1,7 @@
 """The raw events of one transaction, collected until its end. A large transaction is collected on disk.
 
-Rollbacks to a savepoint are noted while the events arrive. So when the transaction ends, it is known which rows were
-rolled back. Therefore a large transaction can be decoded piece by piece.
+Rollbacks to a savepoint are noted while the events arrive. So at the end of the transaction, the rows that were rolled
+back are known, and a large transaction can be decoded piece by piece.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ScriptStructures:
             for statement in understood(text, schema, dialect):
                 if _defines_structure(statement, text):
                     if isinstance(statement, Unknown) and not schema:
-                        todo = "Write USE and the database's name in front of it"
+                        todo = "Write USE and the database's name before this statement"
                         raise ConfigError("bad-value", f"--schema-from: {statement.reason}", where=where, todo=todo)
                     none = Lsn(0, 0, 0)
                     made = Transaction(lsn=none, prev_lsn=none, begin=none, ddl=text, ddl_schema=schema)

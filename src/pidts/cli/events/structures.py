@@ -4,8 +4,8 @@ The reader uses the first of these that it has:
 
 1. The log's description of the columns before the rows (binlog_row_metadata=FULL).
 2. The table's CREATE TABLE in the log, and all changes of the table after it.
-3. A catalog outside the log: that of the server, or a file of CREATE TABLE statements. It is not used if it contradicts
-   the log.
+3. A catalog outside the log: the server's catalog, or a file of CREATE TABLE statements. It is not used if it
+   contradicts the log.
 4. Columns with the names `@1`, `@2`, … and the values as the log has them.
 """
 
@@ -150,8 +150,8 @@ class Structures:
             self._reported.add(known.name)
             self._say(
                 f"{known.name}: the charset of its database is not known here, so the text in column "
-                f"{', '.join(names)} is shown as bytes. binlog_row_metadata=FULL on the source logs what is missing; "
-                "--schema-from may help"
+                f"{', '.join(names)} is shown as bytes. Set binlog_row_metadata=FULL on the source, or try "
+                "--schema-from"
             )
 
     def _unnamed(self, table_map: TableMap, why: str) -> Table:

@@ -178,7 +178,7 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
 def _directions(task: Path) -> Sequence[Direction]:
     """Returns all directions of the task's file, if the task is one of them and all zones feed each other.
 
-    Otherwise returns none. If only the zones do not all feed each other, prints this.
+    Otherwise returns none. For a direction in a file whose zones do not all feed each other, also prints a message.
     """
     from pidts.task.config.task_file import load_directions
     from pidts.task.config.zones_file import split_path
@@ -255,7 +255,7 @@ def _read_values(file: str) -> dict[str, str | None]:
         found = json.loads(text)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            "usage", f"--values cannot be read: {error}", todo="Write a JSON object of columns and values into it"
+            "usage", f"--values cannot be read: {error}", todo="Write a JSON object of columns and values"
         ) from None
     if not isinstance(found, dict) or not all(one is None or isinstance(one, str) for one in found.values()):
         raise ConfigError("usage", "--values takes a JSON object of texts and nulls", todo='As in {"city": "Bern"}')

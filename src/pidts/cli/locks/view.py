@@ -93,7 +93,7 @@ def _json(value: object) -> str:
 
 
 def show_outlooks(found: Sequence[tuple[LockedRow, ResolvePreview]], *, as_json: bool) -> None:
-    """Prints three values of each column side by side: what the source had, what the target has, what it becomes."""
+    """Prints three values of each column: as the source had it, as the target has it, and as it will be."""
     for row, one in found:
         if as_json:
             print(json.dumps({**row.to_json(), **_sides(one)}, ensure_ascii=False))

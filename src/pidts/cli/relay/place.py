@@ -39,7 +39,7 @@ class TargetCheckpoints:
 
 
 def find_relays(path: Path) -> list[RelayPlace]:
-    """Returns the relays that a path names: a task file's, one relay's folder, or a directory with relays."""
+    """Returns the relays of a task file, the relay in a folder, or all relays in a directory."""
     if not path.is_dir():
         return [RelayPlace(part.relay, part.source.source_id, part) for part in load_parts(path)]
     path = path.absolute()
@@ -53,7 +53,7 @@ def find_relays(path: Path) -> list[RelayPlace]:
 
 
 def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
-    """Reads the checkpoints of the place's task. There are none if the user has named a directory, and no task."""
+    """Reads the checkpoints of the relay's task. There are none if the user has named a directory, and no task."""
     config = place.task
     if config is None:
         return TargetCheckpoints()

@@ -54,7 +54,7 @@ class ServiceClient:
     """The file with the certificate of a service on this machine. Then no authority need have signed it."""
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Returns the answer, or raises the error in it."""
+        """Returns the answer, or raises the error that the answer contains."""
         with closing(self._connection(_SECONDS)) as connection:
             answer = self._sent(connection, method, path, body)
             return self._read(answer)

@@ -153,7 +153,7 @@ def task_name(client: ServiceClient, task: str) -> str:
     from pidts.task.config.zones_file import split_path
 
     if not split_path(Path(task))[0].is_file():
-        raise ConfigError("unreadable-file", f"there is no task file {task}", todo="Look at the path, or name the task")
+        raise ConfigError("unreadable-file", f"there is no task file {task}", todo="Check the path, or name the task")
     return str(client.call("POST", "/api/validate", {"path": str(Path(task).absolute())})["name"])
 
 
@@ -183,5 +183,5 @@ def _stopped(word: str, task: str, client: ServiceClient, *, as_json: bool, debu
         raise PidtsError(
             "still-stopping",
             f"process {found['process']} of the task {found['name']} has not ended within {_LONGEST_STOP:.0f} seconds",
-            todo="It ends at the end of a transaction. Look again later: pidts list",
+            todo="The process ends at the end of a transaction. Look again later: pidts list",
         )

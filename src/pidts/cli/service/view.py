@@ -83,7 +83,7 @@ def watch_task(client: ServiceClient, name: str, *, as_json: bool) -> None:
 
 @contextmanager
 def _shown() -> Iterator[Callable[[RenderableType], None]]:
-    """Yields a function that shows a new state. On a terminal, it replaces the last one, otherwise it follows below."""
+    """Yields a function that shows a new state: on a terminal in place of the last state, otherwise below it."""
     console = _console()
     if not console.is_terminal:
 

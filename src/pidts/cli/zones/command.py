@@ -142,7 +142,7 @@ def show_zones_status(
 def check_zones(
     file: Path, directions: Sequence[Direction], step: Callable[[str], None] = lambda _: None, *, as_json: bool
 ) -> int:
-    """Checks each direction; returns the worst exit code. `step` gets what is checked now."""
+    """Checks each direction; returns the worst exit code. `step` receives a text about the present check."""
     from pidts.cli.findings import show_findings
     from pidts.task.checks.all_sources import check_all_sources, lost_log_findings, with_tables_from
     from pidts.task.config.task_file import load_parts
@@ -158,7 +158,7 @@ def check_zones(
         findings += lost_log_findings(parts)
         bringing = [other for other in directions if other.copies and other.target == one.source]
         if bringing and one.source != directions[0].source:
-            # Another direction first copies the tables to this direction's source. `pidts run` starts this one later.
+            # Another direction first copies the tables to this direction's source. `pidts run` starts `one` after that.
             findings = [with_tables_from(finding, bringing[0].source) for finding in findings]
         codes.append(show_findings(parts[0].name, findings, as_json=as_json))
     return max(codes)

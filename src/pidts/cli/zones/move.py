@@ -65,7 +65,7 @@ def move(
     directions = _configs(file)
     zones = zone_records(directions)
     if bool(to) is undo:
-        raise ConfigError("usage", "give either the new owner of the rows, or --undo", todo="--to ZONE, or --undo")
+        raise ConfigError("usage", "give either the new owner of the rows, or --undo", todo="Add --to ZONE, or --undo")
     owners = next(config for config in directions.values() if config.zones.owners).zones.owners
     wanted = wanted_range(owners, rows, to)
     if not undo:
@@ -75,7 +75,7 @@ def move(
             print(f"would give up a move of {wanted} that was interrupted")
         else:
             print(f"would give {wanted} to zone {to}. Meanwhile writes to these rows wait, or are set aside")
-            print(f"Stop the programs that write these rows first, and start them in zone {to} when this has ended")
+            print(f"First stop the programs that write these rows. Start them in zone {to} when the move has ended")
         print("To do it, repeat the command with --yes")
         return
 

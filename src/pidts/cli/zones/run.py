@@ -1,7 +1,7 @@
 """Runs all directions of a file with several zones. Each direction is a `pidts run` in a process of its own.
 
 1. One zone has all rows at the beginning. The directions that copy these rows start first, each as soon as its own
-   source has them.
+   source has the rows.
 2. When all rows are copied, all other directions start.
 
 A direction that ends with an error starts again after a while, unless it needs an operator. The other directions
@@ -64,9 +64,7 @@ def run_zones(
     program: Sequence[str] = PIDTS,
     is_copied: Callable[[Path], bool] | None = None,
 ) -> list[DirectionRun]:
-    """Runs all directions until all have ended for good, or `stop` is set.
-
-    It also ends if a failed direction keeps others from starting.
+    """Runs all directions until all have ended for good, `stop` is set, or no other can start because one has failed.
 
     `program` runs one direction. `is_copied` says whether the target has all rows that a direction copies.
     """
