@@ -131,8 +131,8 @@ class Interpreter:
             return DueStatement(
                 replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(relevance))
             )
-        # Another task brings a statement of another zone to the target. This task only changes the record of the
-        # source's structures.
+        # If the statement came from a zone whose changes this task does not pass on, another task brings it to the
+        # target. This task only records the source's new structures.
         runs = None if due.comes_back else result.statement
         if not overrides(command):
             self._demand_owned(runs)
@@ -255,8 +255,8 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        With several sources, the structures lack the expressions of computed columns, and do not say whether columns
-        have ZEROFILL: each source may have another expression for the same column of the target.
+        With several sources, the structures lack ZEROFILL and the expressions of generated columns: shards may differ
+        in them.
         """
         found = _target_tables(tables, rules)
         if len(self.shared_tables.groups.known.sources) > 1:

@@ -1,6 +1,6 @@
 """Decides which transactions belong to the part of a log between two points that a user names.
 
-A point is an Lsn, a position, a GTID or a set of them, or a time.
+A point is an Lsn, a position, a GTID, a GTID set or a time.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class AllowList:
         return not self.do_tables and not self._any_table(self._ignored, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Whether `do-dbs` and `ignore-dbs` keep a schema. For statements such as CREATE DATABASE, they suffice."""
+        """Whether `do-dbs` and `ignore-dbs` keep a schema. Only these two decide about CREATE DATABASE and the like."""
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:

@@ -27,7 +27,7 @@ _COMMENT: Final = re.compile(r"#.*")
 _ANCHOR_AND_TAG: Final = re.compile(r"(?:[&!]\S*\s+)+")
 
 _NAMES: Final = ("source-id", "name", "id")
-"""The keys that may name an item of a list. The first of them that an item has identifies the item."""
+"""The keys that may name an item of a list. The first one that an item has is the item's name."""
 _COMMAND: Final = ("alerts", "command")
 """The key of a command. Any word of the command may be a secret."""
 
@@ -113,7 +113,7 @@ def _without_comment(line: str) -> str:
 def _secrets(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
     """Returns the scalars that are secrets, with their places: the keys and list items that lead to them.
 
-    A scalar with aliases has several places. If it is a secret at one of these places, it is a secret at all of them.
+    A scalar with aliases has several places. If the scalar is a secret at one place, all its places are returned.
     """
     scalars = _scalars_of(text)
     secrets = {id(node) for place, node in scalars if _is_secret(place, node)}

@@ -302,7 +302,8 @@ def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
     """Returns the arrivals, except skipped ones, by kind. `_together` decides the same for all arrivals of one kind.
 
     A thousand shards may have arrived at the same change. Two arrivals are of one kind if they differ only in their
-    members, places, times and statements' texts. A member that misses changes is a kind of its own.
+    members, places, times and statements' texts. The arrival of a member that misses changes is the only one of its
+    kind.
     """
     found: dict[object, list[Arrival]] = {}
     for one in _arrivals(group):

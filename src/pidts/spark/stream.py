@@ -108,8 +108,8 @@ _UNKNOWN_TABLE = (
 _GRACE_SECONDS = 3.0
 """The longest time, in seconds, for which all batches wait for a schema change."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
-"""The intervals at which a thread checks for work that the relay does not show: while the copy has open requests, and
-in the first `_BUSY_SECONDS` without a batch.
+"""The intervals at which a thread checks for work that the relay does not show: the first while the copy has open
+requests, the second in the first `_BUSY_SECONDS` without a batch.
 """
 _BUSY_SECONDS = 1.0
 _READS_ROWS = (Phase.ROWS, Phase.REREAD)

@@ -203,8 +203,8 @@ class Members:
     def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
         """Returns the sources that must begin before all shards of these target tables (None: of all) are known.
 
-        In optimistic mode, the result for given `targets` also has sources that have not begun, but whose shards are
-        known from the record: an unfinished change of an earlier process may have changed the group's structure.
+        In optimistic mode, the result for given `targets` also has sources whose shards are known from the record, but
+        which have not begun. An unfinished change of an earlier process may have changed the group's structure.
         """
         if targets is None:
             return tuple(sorted(self.absent))

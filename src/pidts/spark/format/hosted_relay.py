@@ -111,10 +111,10 @@ class HostedRelay:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns the values about the backlog that the query's progress shows.
+        """Returns what the query's progress shows about the backlog.
 
-        They are the end of the received log and, if there is a server and `at` is given, the end of the source's log
-        and the number of bytes from `at` to this end.
+        That is the end of the received log. With a server and with `at`, it is also the end of the source's log, and
+        the number of bytes from `at` to this end.
         """
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}

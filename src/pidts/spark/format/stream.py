@@ -106,8 +106,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Returns the partitions of a batch: byte ranges of whole transactions.
 
-        If Spark replays the first batch, it has no record of the batch's start. It calls `initialOffset` again, which
-        may return another place by then. So the end offset of the first batch also contains the batch's start.
+        If Spark replays the first batch, it has no record of the batch's start. So Spark calls `initialOffset` again,
+        which may return another place by then. Therefore the end offset of the first batch also contains the batch's
+        start.
         """
         if end.get("initial"):
             return []
