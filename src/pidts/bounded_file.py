@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _MOST_BYTES: Final = 16 << 20
-"""The most bytes that are read. No file of a task is this large, but a device like `/dev/zero` has no end."""
+"""The largest number of bytes that are read: a device such as `/dev/zero` has no end, and no file is this large."""
 
 
 def read_small(path: Path, most: int = _MOST_BYTES) -> str:

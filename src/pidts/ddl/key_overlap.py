@@ -1,9 +1,9 @@
 """Checks whether the rows of a new table would overwrite other shards' rows.
 
-A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if it has an AUTO_INCREMENT column, its
-next numbers are known, and another shard may have used one of them. If this column alone is the key on the target, a
-new row silently overwrites that shard's row. Such tables are common: a program creates one table for each month
-(`CREATE TABLE orders_02 LIKE orders_01`), and the numbers of each table begin with 1.
+A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if the new table has an AUTO_INCREMENT
+column, the numbers of its first rows are known, and another shard may have used one of these numbers. If this column
+alone is the key on the target, a new row silently overwrites that shard's row. Such tables are common: a program
+creates one table for each month (`CREATE TABLE orders_02 LIKE orders_01`), and the numbers of each table begin with 1.
 
 If the target's key has extracted columns, only rows of tables with the same extracted values can collide. An example
 are tables with the same name on two servers, if no extracted column contains the server.

@@ -57,7 +57,7 @@ def read_file(path: Path, say: Callable[[str], None]) -> Iterator[FileBlock]:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedReader]:
-    """Opens the unpacked bytes of a file."""
+    """Opens a file for reading; the bytes of a compressed file are unpacked."""
     where = Where(file=str(path))
     try:
         with _opened(path) as raw, _unpacked(raw) as plain:

@@ -47,7 +47,7 @@ Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
 tables, each with the numbers of its last row.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
-"""The most rows that a piece may have, and about the most bytes."""
+"""The largest number of rows of a piece, and about the largest number of bytes."""
 _SHARED_ROWS = 2_500
 """No piece is divided into pieces of fewer rows: their commits would take longer than writing the rows."""
 

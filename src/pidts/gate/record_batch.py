@@ -25,7 +25,7 @@ _LOG_BYTES = 8 << 20
 """The largest number of bytes of log whose records are committed together. Their JSON is several times as long."""
 
 _AHEAD_BYTES = 128 << 20
-"""The most bytes of records that wait in memory until the previous records are written."""
+"""The largest size, in bytes, of records that wait in memory until the previous records are written."""
 
 
 @dataclass(frozen=True, slots=True)

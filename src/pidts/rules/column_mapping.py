@@ -38,7 +38,7 @@ MOST = 1 << 44
 
 _BITS = (4, 7, 8)
 _DIGITS = 19
-"""The most digits that an integer of 63 bits may have."""
+"""The largest number of digits of an integer of 63 bits."""
 
 _TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, *TEXTS})
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR})

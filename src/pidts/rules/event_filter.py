@@ -4,12 +4,13 @@ All rules whose patterns match are applied: rules for whole schemas before rules
 general patterns before rules with specific ones. Each rule checks a change in two steps:
 
 1. The kind of the change. If `events` names this kind, an `Ignore` rule drops the change, and an `Error` rule refuses
-   it. A `Do` rule drops the change if `events` does not name its kind. 2. The text, if the change is a statement and
-   the rule has a `sql-pattern`. The results are the same as in step 1, with `sql-pattern` instead of `events`.
+   it. A `Do` rule drops the change if `events` does not name its kind.
+2. The text, if the change is a statement and the rule has a `sql-pattern`. The results are the same as in step 1, with
+   `sql-pattern` instead of `events`.
 
-The first rule that drops or refuses the change decides. If no rule does, the change is taken. So two `Do` rules for one
-table take only the kinds that *both* list. A `Do` rule that lists only kinds of row changes drops every DDL of its
-tables.
+The first rule that drops or refuses the change decides. If no rule drops or refuses it, the change is taken. So two
+`Do` rules for one table take only the kinds that *both* list. A `Do` rule that lists only kinds of row changes drops
+every DDL of its tables.
 
 Some names mean several kinds, as in DM. `all ddl` is every DDL. `incompatible ddl changes` are DDLs that may lose data,
 or that another database may not be able to follow. After `none` (`none ddl`, `none dml`), later entries of the list add

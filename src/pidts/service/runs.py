@@ -32,7 +32,7 @@ KINDS: Final = ("check", "plan", "verify", "repair")
 _LONGEST_END, _LOOK_SECONDS = 20.0, 0.2
 _KEPT: Final = 20
 _AT_ONCE: Final = 2
-"""The most runs of one task that may be under way at the same time."""
+"""The largest number of runs of one task at the same time."""
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _OPTION: Final = re.compile(r"[a-z][a-z-]{0,40}")
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {

@@ -42,7 +42,7 @@ class NewProgram:
     """Starts a new Python interpreter for each task."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess:
-        """Starts the process, which writes its log itself. `output_file` gets the rest, such as tracebacks."""
+        """Starts the process, which writes its log itself. Other output, such as tracebacks, goes to `output_file`."""
         with open(output_file(folder), "a", encoding="utf-8", opener=private_opener) as output:
             return subprocess.Popen(
                 [sys.executable, "-m", PROGRAM, str(folder.path), *tables],

@@ -59,7 +59,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def begin(self) -> None:
-        """Begins to watch all tasks. A task whose process lives is taken over. Others that should run are started."""
+        """Begins to watch all tasks. Takes over tasks whose processes live; starts others that should run."""
         now = time.monotonic()
         with self._lock:
             for folder in self._state.all():
@@ -305,7 +305,7 @@ def _verdict(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 
 def validated(file: Path) -> tuple[TaskConfig, ...]:
-    """Returns the parts of a task file. Raises for a mistake in it."""
+    """Returns the parts of a task file. Raises if the file has a mistake."""
     try:
         parts = load_parts(file)
     except ConfigError as error:

@@ -20,7 +20,7 @@ from pidts.model import PidtsError
 
 _SECONDS: Final = 60.0
 AT_ONCE: Final = 4
-"""The most commands that run at the same time."""
+"""The largest number of commands that run at the same time."""
 _MOST_OUTPUT: Final = 64 << 20
 _places = threading.BoundedSemaphore(AT_ONCE)
 

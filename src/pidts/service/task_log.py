@@ -12,9 +12,9 @@ from typing import Any, Final
 _BLOCK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
-"""The most bytes of a task's logs that are searched."""
+"""The largest number of bytes that are searched in a task's logs."""
 CHANGES: Final = 20
-"""The most schema changes of a task that are shown: the newest ones."""
+"""The largest number of schema changes that are shown for a task: the newest ones."""
 _LINES: Final = 2000
 _MOST_NEW: Final = 100
 _SCHEMA_CHANGE: Final = "schema change"

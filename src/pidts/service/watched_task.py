@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 _MOST_LOG: Final = 10 << 20
 _LOGS: Final = 3
-"""The most older logs of a task that are kept."""
+"""The largest number of a task's older logs that are kept."""
 _TOO_LONG: Final = 30.0
 """A process that still runs this many seconds after it was asked to stop is asked again."""
 

@@ -16,7 +16,7 @@ from pidts.shards.structures import for_each_structure, misfitting, order_of
 
 _EXACT_IN_DOUBLE = 53
 _WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
-"""The most bytes that a character has, for each character set."""
+"""The largest number of bytes of a character, for each character set."""
 _WITHIN = {"ascii": {"latin1", "utf8", "utf8mb3", "utf8mb4"}, "latin1": {"utf8", "utf8mb3", "utf8mb4"}}
 _WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
 """For each character set, the character sets that have all of its characters."""

@@ -114,8 +114,8 @@ requests, the second in the first `_BUSY_SECONDS` without a batch.
 _BUSY_SECONDS = 1.0
 _READS_ROWS = (Phase.ROWS, Phase.REREAD)
 _DECODED_BYTES = 256 << 20
-"""The most bytes of decoded rows that the driver may have in memory. A larger batch is carried out in parts. Only a
-batch with a compressed log, or with row images that lack most columns, can be larger.
+"""The largest size, in bytes, of the decoded rows that the driver may have in memory. A larger batch is carried out in
+parts. Only a batch with a compressed log, or with row images that lack most columns, can be larger.
 """
 _LITTLE_LOG = 64 << 10
 """If a batch has fewer bytes of log than this, the size of its decoded rows is not measured."""

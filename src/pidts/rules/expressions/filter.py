@@ -1,6 +1,6 @@
 """Drops the changes of a table that match an expression filter.
 
-If a rule's expression is TRUE for a row, the rule drops the change. If it is FALSE or NULL, the rule does not. One rule
+A rule drops a change if the rule's expression is TRUE for the row, but not if the expression is FALSE or NULL. One rule
 is enough to drop a change. A rule for updates may have two expressions: one for the old row, and one for the new row.
 Then both expressions must be TRUE. If the table lacks a column of an expression, the expression is FALSE, as in DM: a
 rule may be older or newer than a column.
