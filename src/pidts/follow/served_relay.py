@@ -77,7 +77,7 @@ class ServedSource:
     relay: Path
     keep_seconds: int
     repair: Callable[[Halted, Lsn | None], object]
-    """Requests that the source sends the log after an Lsn again. Raises if this was done before and did not help."""
+    """Requests that the source sends the log after an Lsn again. Raises if an earlier such request did not help."""
 
 
 class ServedRelay:

@@ -38,7 +38,7 @@ class Retention:
             self._put_off()
 
     def is_due(self) -> bool:
-        """Whether old records should be removed now. If they are, the next removal is due an interval later."""
+        """Whether old records should be removed now. If so, the next removal is due an interval later."""
         if not self.seconds or self._monotonic() < self._due:
             return False
         self._put_off()

@@ -9,9 +9,9 @@ r"""Changes values between source and target: DM's old column mappings, for tabl
       8 bits   the table: the rest of its name after argument 3 (and the separator)
       44 bits  the value
 
-  If the argument of a part is "", the part is left out, and the later parts get the higher bits. If a name equals its
-  argument, its number is 0. With `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is
-  (1, 2, 10).
+  If the argument of a part is "", the part is left out, and the later parts get the higher bits. If a name equals the
+  part's argument, the part is 0. With `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and
+  `shop_2.orders_10` is (1, 2, 10).
 
 Only one mapping applies to a table: a mapping for the table, otherwise one for the schema. It is an error if two
 mappings of one kind match. NULL stays NULL, while DM stops at a NULL. If a column's type cannot store the new values,
@@ -131,7 +131,7 @@ class ColumnMapping:
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
     def is_reversible(self, table: Table) -> bool:
-        """Whether the mapped value shows the original. Texts of digits do not: `7` and `07` are one number."""
+        """Whether the mapped value shows the original: not for texts of digits, since `7` and `07` are one number."""
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 
     def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:

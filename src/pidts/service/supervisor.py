@@ -128,7 +128,7 @@ class Supervisor:
             return summary(self._named(name), time.monotonic())
 
     def seen(self, name: str) -> tuple[int, dict[str, Any]] | None:
-        """Returns a number that rises with each change of a task, and the task's details; None if it was removed."""
+        """Returns a number that rises with each change of a task, and the task's details; None for a removed task."""
         with self._lock:
             task = self._tasks.get(name)
             return None if task is None else (task.version, detail(task, time.monotonic()))

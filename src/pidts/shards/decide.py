@@ -185,8 +185,8 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
         return Wait(awaited, differing_columns=tuple(sorted(differing)))
     if group.mode == "optimistic":
         # A change that adds a generated column waits for all members. When the column is added, existing rows of other
-        # members get the expression's values. But the target's column may be a plain column. Then later rows of these
-        # members would get the default.
+        # members get the expression's values. But if the target's column is a plain column, later rows of these members
+        # would get the default.
         alone = None
         if not mine.computes:
             alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)

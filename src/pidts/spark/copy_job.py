@@ -59,8 +59,9 @@ _WHILE_SPARK_STARTS = 200_000
 these rows, even if Spark is ready earlier.
 """
 _MOST_PAUSE = 2.5
-"""The longest time, in seconds, for which a copy waits for its rate limit. After this time, it leaves the remaining
-rows to a later copy, since batches wait meanwhile. Even a copy without a rate limit may let batches wait for this long.
+"""The longest time, in seconds, for which a copy waits for its rate limit. After this time, the copy leaves the
+remaining rows to a later copy, since batches wait meanwhile. Even a copy without a rate limit may let batches wait for
+this long.
 """
 
 

@@ -125,7 +125,7 @@ class Metastore:
             return sorted(each.partition("=")[2] for each in joined.splitlines())
 
     def drop_partition(self, table: MetastoreTable, value: str) -> None:
-        """Removes a partition, if it exists. Its files stay."""
+        """Removes a partition, if it exists, but not its files."""
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
             names = self._list([f"{key}={value}"])
@@ -134,7 +134,7 @@ class Metastore:
                 self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - deleteData
 
     def drop(self, table: MetastoreTable) -> None:
-        """Removes a table, if its property `pidts.state` still has the value in `table`. Its files stay.
+        """Removes a table, but not its files, if its property `pidts.state` still has the value in `table`.
 
         The table first gets a name that only this removal uses. So if a call arrives late, it removes the table of this
         name, and not a new table under the old name.

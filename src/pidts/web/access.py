@@ -79,7 +79,7 @@ class Policy:
         return hmac.compare_digest(signed.encode(), self._signed(expires).encode())
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token. A comparison takes equally long for all texts of one length."""
+        """Whether `given` is the token. A comparison takes equally long for all texts of one length."""
         return bool(self.token) and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _signed(self, text: str) -> str:
