@@ -22,8 +22,7 @@ from pidts.source.rows import stream_rows
 from pidts.source.structures import quoted_table
 
 _LOCK_SECONDS = 2
-"""The longest wait for the table's lock. While the statement waits for earlier transactions, later writers wait, too.
-"""
+"""The longest wait for the table's lock. While the statement waits for earlier transactions, later writers wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ _log = structlog.get_logger(__name__)
 _ANSWER_SECONDS = 1.0
 """The longest wait of a thread while another thread reads."""
 _FIRST_REPEAT, _LONGEST_REPEAT = 10.0, 600.0
-"""The first and the longest time between two log lines about the same failure, in seconds. The time doubles each time.
-"""
+"""The first and the longest time, in seconds, between two log lines about one failure. The time doubles each time."""
 
 
 class ReadFailures:
@@ -102,8 +101,7 @@ class CommandReader:
     def read(self, since: float | None = None) -> DdlCommand | None:
         """Returns the ddl command for the change; None if there is none. Retries until the target answers.
 
-        `since` is a time of `time.monotonic`. If another change of the source has read the ddl commands after `since`,
-        its result is used.
+        A result that another change of the source has read after `since`, a time of `time.monotonic`, is used.
         """
         while True:
             try:

@@ -146,9 +146,7 @@ class DdlThreads:
         changed since, so `halts` collects the halts again.
         """
         self._log: RelayReader | None = None
-        """The reader with which all threads search the log. It remembers the places in the log that earlier searches
-        have passed.
-        """
+        """The reader for all threads, which remembers the places in the log that earlier searches have passed."""
         self._searching = threading.Lock()
         self._commands = SharedCommands()
         self._state: PlanState | None = None
@@ -389,10 +387,7 @@ class DdlThreads:
         return True
 
     def _report_failure(self, due: DueChange, error: Halted) -> None:
-        """Reports a failed change to operators and the planner.
-
-        If the change's tables are not known, raises the error.
-        """
+        """Reports a failed change to operators and the planner. If the change's tables are not known, raises."""
         halt = replace(due.failed_halt(error), since=self._halted_since(due.lsn))
         self._save(due, halt)
         if not halt.tables:

@@ -255,8 +255,7 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        With several sources, the structures lack ZEROFILL and the expressions of generated columns: shards may differ
-        in them.
+        With several sources, the structures lack ZEROFILL and the expressions of generated columns, which may differ.
         """
         found = _target_tables(tables, rules)
         if len(self.shared_tables.groups.known.sources) > 1:
@@ -297,10 +296,7 @@ def _one_table(statement: Statement | None) -> TableName | None:
 
 
 def _target_tables(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
-    """Returns the structures, keyed by the target's names.
-
-    A renamed table may keep its name there: its structure counts.
-    """
+    """Returns the structures by the target's names. A renamed table may keep its name there: its structure counts."""
     found: dict[TableName, Table | None] = {rules.target_name(name): None for name in tables}
     return found | {
         rules.target_name(table.name): rules.target_table(table) for table in tables.values() if table is not None

@@ -8,8 +8,7 @@ in the log:
 1. A CREATE TABLE that adds a table to a target table.
 2. An ALTER TABLE after which the version column of a merged table no longer decides which change of a row wins.
 
-If a version column decides for all source tables of a target table, no row of the target table is ever locked. So
-nothing is refused.
+If a version column decides for all source tables of a target table, none of its rows is locked, and nothing refused.
 """
 
 from __future__ import annotations

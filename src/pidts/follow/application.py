@@ -1,7 +1,6 @@
 """The HTTP interface of a relay server: it checks the token and answers requests.
 
-Every path but `/healthz` needs the token. The answer to a request without the token shows nothing, not even the names
-of the sources.
+Every path but `/healthz` needs the token. Without it, an answer shows nothing, not even the sources' names.
 """
 
 from __future__ import annotations

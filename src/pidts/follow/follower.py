@@ -75,9 +75,7 @@ class Follower:
         self._logged_code = ""
         self._signature: Signature = None
         self._doubts: Lsn | None = None
-        """The place after which the copy was damaged; None if there is none, or if the server was already asked about
-        it.
-        """
+        """The place after which the copy was damaged; None if there is none, or if the server was asked about it."""
         self._report_at = 0.0
         self._cut = ""
         self._structures: tuple[Lsn, ...] = ()

@@ -88,9 +88,7 @@ class ServedRelay:
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """Checksums of segments' indexes. The key is a segment, and the place in its index at which a sent piece
-        ends.
-        """
+        """Checksums of segments' indexes, keyed by a segment and the place in its index at which a sent piece ends."""
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0

@@ -39,10 +39,7 @@ def read_tokens(path: Path) -> tuple[str, ...]:
 
 
 def is_accepted(shown: str, tokens: Sequence[str]) -> bool:
-    """Returns whether `tokens` has a follower's token.
-
-    The call's duration does not show how many characters are right.
-    """
+    """Whether `shown` is one of the tokens. The call's duration does not show how many characters are right."""
     found = False
     for token in tokens:
         found |= hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), token.encode())

@@ -103,8 +103,7 @@ class ChannelCommitter:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
         self._own: DatacenterSession | None = None
         self._others: list[DatacenterSession] = []
-        """The connections that have written the pieces of the last log part, and will write the pieces of the next one.
-        """
+        """The connections that have written the pieces of the last log part, and will write those of the next one."""
         self._is_clean = False
         """Whether it is certain that no rows are after `transfer_checkpoint`, as after each commit of this object."""
         self.times = CommitMeter()

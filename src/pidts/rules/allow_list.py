@@ -68,8 +68,7 @@ class AllowList:
     shadow: tuple[str, ...] = ()
     """Regular expressions for whole names: tables that tools for online schema changes fill and swap in."""
     trash: tuple[str, ...] = ()
-    """Regular expressions for whole names: tables that tools for online schema changes leave behind, or use for notes.
-    """
+    """Regular expressions for whole names: tables that tools for online schema changes leave or use for notes."""
     own: str = ""
     """A schema that is never taken: the task's `meta-schema`, if it is not the default."""
     _taken: _TablePatterns = field(init=False, repr=False, compare=False)

@@ -18,9 +18,7 @@ _SECRET: Final = re.compile(
     r"passw|secret|token|credential|webhook|(access|account|api)[.-]?key|private", re.IGNORECASE
 )
 _NO_SECRET: Final = re.compile(r"file$", re.IGNORECASE)
-"""A key that ends with `file` has a path as its value, which is no secret. So no comment that ends with `file` is
-masked.
-"""
+"""A key or a comment that ends with `file` is about a path, which is no secret, so it is not masked."""
 _FROM_ENVIRONMENT: Final = re.compile(r"\$\{\w+\}")
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")

@@ -128,9 +128,7 @@ class Wait:
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
-    """A source that has begun a change of the table, and the place of this change. Only this source's run can complete
-    it.
-    """
+    """A source that has begun a change of the table, and the change's place. Only this source's run can complete it."""
     leader: Member | None = None
     """The member that runs the statement after all members have arrived."""
     differing_columns: tuple[str, ...] = ()

@@ -19,9 +19,7 @@ from pyspark import SparkContext
 from pidts.owned_folder import owned_folder
 
 _SECONDS = 600
-"""The longest wait for the JVM, which takes minutes on a busy machine. After this time, the JVM is killed, and no
-archive is made.
-"""
+"""The longest wait for the JVM, which takes minutes on a busy machine. Then it is killed; no archive is made."""
 
 
 def archive() -> Path:

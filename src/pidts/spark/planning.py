@@ -53,9 +53,7 @@ class Planner:
         self._stamp: tuple[tuple[int, int], int] = (_NEVER, _NEVER), _NEVER
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
-        """The place after which the last plan has read, the first entries there, and the relay's `last_cut` at that
-        time.
-        """
+        """The place after which the last plan has read, the first entries there, and the relay's `last_cut` then."""
         self._idle: _Idle | None = None
         """The log that the last plans have read, if none of them found anything to do."""
 

@@ -1,7 +1,6 @@
 """Finds pyspark: the installed package, or the package in the Spark installation that SPARK_HOME names.
 
-A machine that already has Spark needs no second installation. So `pip install pidts` installs no Spark; `pip install
-'pidts[spark]'` does.
+A machine that has Spark needs no second one: `pip install pidts` installs no Spark, `pip install 'pidts[spark]'` does.
 """
 
 from __future__ import annotations

@@ -184,8 +184,7 @@ class TaskStream:
     leave_seconds = 10.0
     """The longest wait of a run that ends, for a schema change or for a batch that waits for a lock on the target."""
     call_seconds = 30.0
-    """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress.
-    """
+    """The time after which a call of Spark's query returns even without a job, so that Spark sees progress."""
 
     def __init__(
         self,

@@ -149,10 +149,7 @@ class ShardGroups:
             self.known.recall(source, dropped)
 
     def exclude(self, source: str, *, excluded: bool) -> None:
-        """Excludes a source that begins for the first time, or includes it again.
-
-        No shard waits while it is excluded.
-        """
+        """Excludes a source that begins for the first time (no shard waits for it), or includes it again."""
         with self._changing():
             if self.known.exclude(source, excluded=excluded):
                 self._notify()

@@ -125,8 +125,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
 def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     """Returns the error for columns that the target already has.
 
-    If these columns have other defaults on the target than in the shard's statement, the shards disagree. No further
-    arrival changes this.
+    If the columns have other defaults on the target than in the statement, no further arrival ends the disagreement.
     """
     columns = [f"column {name}" for name in wait.differing_columns]
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""

@@ -49,10 +49,7 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 
 
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
-    """Reads the tables of sources that have not begun from the record.
-
-    Then only changes of their target tables wait.
-    """
+    """Reads from the record the tables of sources that have not begun: only changes of their target tables wait."""
     with closing(context.target.connect()) as session:
         for source in absent:
             rules = groups.rules.get(source)

@@ -198,9 +198,7 @@ _SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DA
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
 _MOST_DAYS = 100 * 365
-"""The longest interval, in days. Up to this length, an interval never leads from the time of a change to an invalid
-date.
-"""
+"""The longest interval, in days. No interval of this length leads from the time of a change to an invalid date."""
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:

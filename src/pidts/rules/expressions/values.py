@@ -50,8 +50,7 @@ Rows = Mapping[str, pa.Array]
 """The values of the columns that an expression uses, by the columns' declared names."""
 
 NOW = "\0now"
-"""The name under which `Rows` has the times of the changes, as microseconds since 1970. No column can have this name.
-"""
+"""The name under which `Rows` has the times of the changes, in microseconds since 1970; no column has this name."""
 
 
 def _utc(instants: pa.Array) -> pa.Array:
