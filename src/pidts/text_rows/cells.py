@@ -27,7 +27,6 @@ has to be moved at each growth.
 """
 _LARGEST_DECIMAL = 18
 _SHOWN = 40
-
 _LARGEST_TEXT = 2**31 - 1
 
 
@@ -36,7 +35,7 @@ class ReceivedBytes(Protocol):
 
     @property
     def here(self) -> memoryview:
-        """Returns the bytes that have arrived and have not been used yet."""
+        """Returns the bytes."""
 
     def skip(self, size: int) -> None:
         """Drops this many bytes."""
@@ -56,7 +55,10 @@ class Cells:
         self._begin()
 
     def take_all(self, reader: ReceivedBytes) -> bool:
-        """Adds every complete row that has arrived; returns True if the next packet is not an ordinary row."""
+        """Adds every complete row that has arrived; returns True if the next packet has to be read by the caller.
+
+        Such a packet is the end of the rows, an error, or the beginning of a row that is longer than a packet.
+        """
         here = reader.here
         begin = address(here)
         state = self._state

@@ -1,4 +1,4 @@
-"""Collects a result's rows as lists of values, row by row: the plain version of `cells`."""
+"""Collects a result's rows as lists of values, row by row: the version of `cells` without compiled code."""
 
 from __future__ import annotations
 

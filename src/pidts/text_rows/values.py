@@ -1,4 +1,4 @@
-"""Converts a server's text to Arrow, column by column, without loss if the query has `expression`'s SQL."""
+"""Converts a server's text to Arrow, column by column; without loss if the query selects `expression`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOMENT = re.compile(rb"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,
 
 
 def expression(column: str, kind: ColumnType) -> str:
-    """Returns an expression whose text is exact: floats as doubles, and not with the server's six digits."""
+    """Returns an expression whose text is exact: a FLOAT as a DOUBLE, since the server shows six digits of a FLOAT."""
     if kind.kind in {Kind.FLOAT, Kind.DOUBLE}:
         return f"{column} * 1e0"  # `+ 0e0` would lose the sign of a negative zero.
     return f"{column} + 0" if kind.kind is Kind.BIT else column
@@ -58,7 +58,7 @@ def _moments(values: Values) -> pa.Array:
 def _calendar(
     values: Values, kind: pa.DataType, number: pa.DataType, first: int, one: Callable[[bytes | None], int | None]
 ) -> pa.Array:
-    """Converts dates or times, with Arrow if all of them exist: it refuses or misreads others."""
+    """Converts dates or times; by Arrow only if all of them exist, since Arrow refuses or misreads all others."""
     with suppress(pa.ArrowInvalid):
         found = pa.array(values, pa.string()).cast(kind)
         least = pc.min(found.cast(number)).as_py()
@@ -79,7 +79,7 @@ _MOMENTS: dict[Kind, Callable[[Values], pa.Array]] = {
 
 
 def _day(value: bytes | None) -> int | None:
-    """Returns the `days` value of a date, for columns with a date that does not exist: Arrow refuses it."""
+    """Returns the `days` value of a date; used for columns with a date that does not exist, which Arrow refuses."""
     if value is None:
         return None
     if not (match := _MOMENT.fullmatch(value)):

@@ -1,4 +1,4 @@
-"""Records which change files are unpublished, into which files they are merged, and how far tables are published."""
+"""Records which change files wait for publication, the files into which they are merged, and the published Lsns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FILES = (
     "table_schema text NOT NULL, table_name text NOT NULL, columns text NOT NULL, size integer NOT NULL, "
     "published_as text NOT NULL)"
 )
-"""The files that wait to be published. `published_as`: the name of the published file into which the file is merged;
-empty until it is chosen.
+"""The files that wait for publication. `published_as` is the name of the published file into which a file is merged;
+empty until this name is chosen.
 """
 
 _TABLES = (
@@ -36,7 +36,7 @@ _EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_m
 
 @dataclass(frozen=True, slots=True)
 class ChangeTable:
-    """The record of how far a change table is published."""
+    """The published changes of a change table."""
 
     lsn: str = ""
     """The Lsn of the last change in the file that was published last."""
@@ -82,7 +82,7 @@ class ChangeRecord:
         return bool(self._connection.run("SELECT 1 FROM pidts_meta.change_file WHERE task = %s LIMIT 1", (task,))[0])
 
     def choose(self, task: str) -> list[FilesToMerge]:
-        """Chooses the published file that each waiting file becomes; keeps what an earlier call has chosen."""
+        """Chooses the published file into which each waiting file is merged, unless an earlier call has chosen it."""
         with self._connection.transaction():
             self._connection.own_database()
             sql = (
@@ -122,9 +122,9 @@ class ChangeRecord:
             self.put(task, chosen.table, one)
 
     def unrecorded(self) -> Iterator[Path]:
-        """Yields the files of interrupted transactions.
+        """Yields the waiting files of interrupted transactions.
 
-        The database is locked until the caller has got the last file, so that nobody writes a waiting file meanwhile.
+        The database is locked until the caller has got the last file, so that no session writes a waiting file.
         """
         folder = waiting_folder(self._connection)
         with mapped():
@@ -145,7 +145,7 @@ def waiting_folder(connection: CatalogConnection) -> Path:
 
 
 def changes_folders(connection: CatalogConnection) -> list[str]:
-    """Returns the folders of the change tables of this meta schema; the first one gets new tables."""
+    """Returns the folders of the change tables of this meta schema; the first folder gets new tables."""
     from pidts.target.hive.places import roots_of  # loads pyiceberg, which other targets do not need
 
     return roots_of(connection, _CHANGES)

@@ -1,4 +1,4 @@
-"""Writes the changes of a transaction, as rows of a change table, to files that the transaction's COMMIT records.
+"""Writes a transaction's changes to files, as rows of change tables. The transaction's COMMIT records these files.
 
 A *change table* contains all changes of one table; sorted by `pidts_lsn, pidts_op`, they are in the order of the log:
 
@@ -16,9 +16,9 @@ removes the waiting files.
 
 Crash points:
 
-1. before COMMIT: there are files that no record names. A publication removes them under the database's lock. Waiting
-   files are also written under this lock, so a file without a record belongs to a transaction that has ended.
-2. after COMMIT: files, records and rows are all there.
+1. before COMMIT: no record names the files. A publication removes them under the database's lock. Waiting files are
+   also written under this lock, so a file without a record belongs to a transaction that has ended.
+2. after COMMIT: files, records and rows exist.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ def change_refusals(tables: Sequence[Table]) -> dict[TableName, str]:
 
 
 def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
-    """Returns tables that cannot be published, with reasons. Of names equal in lower case, only the first can."""
+    """Returns tables that cannot be published, with reasons.
+
+    Of several tables with the same name in lower case, only the first can be published.
+    """
     found, owners = {}, dict[tuple[str, str], TableName]()
     for table in tables:
         owner = owners.setdefault(hive_name(table.name), table.name)

@@ -94,7 +94,7 @@ def end_folder(folder: str) -> None:
 
 
 def take_over(old: str, new: str) -> bool:
-    """Gives a file a second name by a hard link or the store's copy, unread. Returns whether this was possible."""
+    """Gives a file a second name by a hard link, or lets the store copy it. Returns whether this was possible."""
     if not is_local(old) or not is_local(new):
         return copied(old, new)
     try:
@@ -115,10 +115,10 @@ def write_published(rows: pa.Table, file: str) -> None:
 
 
 def write_visible(rows: pa.Table, folder: str, name: str) -> None:
-    """Writes a file into a folder in which readers look for files. They see the whole file or nothing.
+    """Writes a file into a folder in which readers search for files. Readers see the whole file or no file.
 
-    In an object store, an object appears as a whole. On this machine, the file first has a name that readers ignore. A
-    file that is already there has the same rows. Readers that are reading it continue with it.
+    In an object store, an object appears as a whole. On this machine, the file first has a name that readers ignore. If
+    the file already exists, it has the same rows, and readers that have opened it are not disturbed.
     """
     if not is_local(folder):
         data = _parquet(rows)

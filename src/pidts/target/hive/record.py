@@ -1,8 +1,8 @@
 """Records, in the warehouse, which state of each table is published.
 
 `folder` is the folder that the metastore named when it was last asked. `next` is a folder that the metastore may name
-by now: it is recorded before the metastore is asked to switch to it. A reader that begins now sees one of these two
-folders.
+by now: PiDTS records it before it asks the metastore to switch to this folder. A reader that begins now sees one of
+these two folders.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Publication:
     lsn: str = ""
     """The Lsn of the published state; with several sources, the Lsns in their logs."""
     read_at: float = 0.0
-    """The last time, in seconds since 1970, at which this state was the newest one in the warehouse."""
+    """The last time, in seconds since 1970, at which this state was the newest state in the warehouse."""
     problem: str = ""
     """The reason why the next state is not published."""
 
@@ -83,7 +83,7 @@ class PublicationRecord:
             self._rows.remove(task, table.schema, table.name)
 
     def forget(self, folder: str) -> None:
-        """Removes the record that no publication names this folder."""
+        """Removes the record which says that no publication names this folder."""
         with self._connection.transaction():
             self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
 
@@ -105,7 +105,7 @@ class PublicationRecord:
 
 
 def tables_folders(connection: CatalogConnection) -> list[str]:
-    """Returns the folders of the tables that this meta schema publishes; the first one gets new states.
+    """Returns the folders of the tables that this meta schema publishes; the first folder gets new states.
 
     Each meta schema has its own folder, since its records do not protect files of other meta schemas.
     """

@@ -44,7 +44,7 @@ class HiveSession(IcebergSession):
         self._keeps_changes = keeps_changes
 
     def write(self, change: NetChange) -> None:
-        """Writes a net change in the open transaction. Its single changes, as in the log, go to the change table."""
+        """Writes a net change in the open transaction, and adds the log's own changes to the change table."""
         super().write(change)
         for each in change.logged:
             self.waiting.add(each)
@@ -73,14 +73,14 @@ class HiveSession(IcebergSession):
         self._journal.saved.clear()
 
     def changed_at(self, task: str, source: str) -> dict[TableName, Lsn]:
-        """Returns the place at which the structure of each of the source's tables last changed."""
+        """Returns, for each table of the source, the Lsn of the last change of its structure."""
         sql = "SELECT table_schema, table_name, lsn FROM pidts_meta.structure WHERE task = %s AND source = %s"
         rows, _ = self.run(sql, (task, record_text(SourceTablesKey(source))))
         return {TableName(schema, name): Lsn.parse(lsn) for schema, name, lsn in rows}
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """Makes all reads in the block see one state of the database. Its transaction is rolled back: only read."""
+        """Lets all reads of the block see the same state of the database. The block's writes are rolled back."""
         with mapped():
             self._driver.execute("BEGIN")
         try:
@@ -113,7 +113,7 @@ class NotedJournal(JournalRecord):
 
 
 class HiveMeta(IcebergMeta):
-    """The records of a warehouse, and those of its published tables."""
+    """The records of a warehouse and of its published tables."""
 
     def prepare(self) -> None:
         """Creates the tables that are missing."""

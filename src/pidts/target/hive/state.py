@@ -8,7 +8,7 @@
 | timestamp | timestamp | INT96: Hive 2 and 3 read no other form |
 | timestamptz | timestamp, in UTC | INT96 |
 
-ORC was tried, too, but Hive fails on pyarrow's ORC files if they have a time before 1970 with fractions of a second.
+ORC is no alternative: Hive fails on pyarrow's ORC files that have a time before 1970 with fractions of a second.
 
 Each file of the state is made from one data file of the warehouse. Its name is computed from the data file's name, its
 removed rows, and the current names and types of the columns. So if the previous state has a file of the same name, its
@@ -42,7 +42,7 @@ _NAMES = {
     pa.binary(): "binary",
 }
 _FORM = "2"
-"""A part of each file's name: it changes when the form of the files changes."""
+"""The version of the files' form. It influences each file's name, so files of another form have other names."""
 
 
 def hive_type(kind: ColumnType) -> str:
@@ -56,7 +56,7 @@ def hive_name_of(stored: pa.DataType) -> str:
 
 
 def hive_columns(table: Table) -> list[tuple[str, str]]:
-    """Returns names and types of the published columns; a metastore has only lower-case names."""
+    """Returns names and types of the published columns. The names are in lower case, as a metastore has them."""
     return [(column.name.lower(), hive_type(column.type)) for column in table.columns]
 
 

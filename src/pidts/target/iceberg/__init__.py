@@ -1,8 +1,7 @@
-"""Iceberg tables as a target: a warehouse is a local directory with an SQL catalog in it.
+"""Iceberg tables as a target: a warehouse is a local directory that contains an SQL catalog.
 
-The files of the tables are in this directory, or in an object store.
-
-No part of pyiceberg is loaded before the first connection.
+The files of the tables are in this directory, or in an object store. No part of pyiceberg is loaded before the first
+connection.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class IcebergTarget:
     """The place in an object store for the files of new tables, `s3://bucket/folder`; empty: the warehouse."""
 
     piece_rows: ClassVar[int] = 200_000
-    """The smallest number of rows of a copy for which a commit is worthwhile. Each commit writes several files and
-    waits until they are durable, however few rows it has. Small data files also have to be merged later.
+    """The smallest number of copied rows for which a commit is worthwhile. Each commit writes several files and waits
+    until they are durable, however few rows it has. Small data files also have to be merged later.
     """
     buffers_rows: ClassVar[bool] = True
 

@@ -71,7 +71,7 @@ class Catalog:
         )
 
     def replace(self, name: TableName, before: str, new: NewMetadata) -> None:
-        """Makes a metadata file the current one; raises if the file that it was made from is no longer current."""
+        """Makes `new` the current metadata file of a table; raises if `before` is no longer the current file."""
         _, matched = self._run(
             "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "
             f"WHERE {_PLACE} AND metadata_location = %s",
@@ -132,7 +132,7 @@ class Catalog:
         self._unlinked.clear()
 
     def _is_made(self) -> bool:
-        """Whether the database has a catalog; a check may read it before a task has made one."""
+        """Whether the database has a catalog: a check may run before a task has created the catalog."""
         if not self._has_tables:
             self._has_tables = bool(self._run("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'", ())[0])
         return self._has_tables
@@ -183,7 +183,7 @@ class Catalog:
 def _sequence_of(path: str) -> int:
     """Returns the sequence number for which a file was written; 0 for a file of another program.
 
-    The number of a loaded chunk's file is never higher than that of the snapshot which contains it.
+    The number of a loaded chunk's file is at most the number of the snapshot that contains the file.
     """
     number = name_of(path).partition("-")[0]
     return int(number) if number.isdecimal() and len(number) >= _DIGITS else 0

@@ -46,21 +46,17 @@ _FULL = ("full", "disk i/o", "unable to open", "readonly")
 
 
 class CatalogConnection:
-    """A connection to a warehouse's catalog, with its transaction and its locks.
-
-    `IcebergSession` is a subclass that also reads and writes rows. The session's records and its schema use this
-    connection, too.
-    """
+    """A connection to a warehouse's catalog, its transaction and its locks. `IcebergSession` adds rows and schema."""
 
     def __init__(self, warehouse: str, catalog: str, meta_schema: str, files: str = "") -> None:
         self.warehouse, self.catalog, self.meta_schema = warehouse, catalog, meta_schema
         self.files = files or f"file://{warehouse}"
-        """The folder in which new tables get their folders, as an address."""
+        """The address of the folder that gets the folders of new tables."""
         self.trips = 0
-        """The number of statements so far. They count as round trips, which a local database does not have."""
+        """The number of statements so far, in place of round trips, which a local database does not have."""
         self._is_open = False
         self._locks: dict[str, int] = {}
-        """The descriptors of locked files by name, until the transaction ends."""
+        """The descriptors of the files that are locked until the transaction ends, keyed by a digest of the lock."""
         self._shown: list[int] = []
         """The descriptors of the files that are locked until the session ends."""
         self._is_made = False
@@ -78,7 +74,7 @@ class CatalogConnection:
         return self._is_made
 
     def make_warehouse(self) -> None:
-        """Makes the directory and an empty catalog in it, if there is none."""
+        """Creates the directory with an empty catalog if there is no catalog."""
         if not self.has_warehouse():
             self._use_database()
 
@@ -154,7 +150,7 @@ class CatalogConnection:
             raise Transient("target-lost", "no transaction is open")
 
     def own_database(self) -> None:
-        """Locks the database for this transaction: nobody else writes before it ends."""
+        """Locks the database until this transaction ends: no other session can write."""
         if self._is_open and not self._driver.in_transaction:
             with mapped():
                 self._driver.execute("BEGIN IMMEDIATE")
@@ -279,7 +275,7 @@ def mapped() -> Iterator[None]:
 
 @lru_cache(maxsize=2048)
 def _in_sqlite(sql: str, meta_schema: str) -> str:
-    """Translates a record's SQL, which is for servers, to SQLite's."""
+    """Translates a record's SQL, which is written for servers, to the SQL of SQLite."""
     sql = _EXISTS.sub(lambda found: f"sqlite_master WHERE name = '{meta_schema}_{found[1]}'", sql)
     sql = _NAMED.sub(lambda found: f'"{meta_schema}_{found[1]}"', sql)
     if found := _UPSERT.search(sql):
@@ -306,7 +302,7 @@ def _take(descriptor: int, kind: int, name: Sequence[object]) -> None:
 
 
 def _release(descriptor: int) -> None:
-    """Unlocks the file, then closes it: a process forked meanwhile has the descriptor, and would keep the lock."""
+    """Unlocks the file before closing it: otherwise a forked process, which has the descriptor, would keep the lock."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 

@@ -18,7 +18,7 @@ _EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _BEYOND_IT = "[\\x{10000}-\\x{10FFFF}]"
 _CODECS = {"latin1": "cp1252", "ascii": "ascii"}
-"""Charsets, each with the name of its codec in Python. A codec has no character that the source's charset lacks."""
+"""Charsets, each with the name of its codec in Python. No codec has a character that the charset lacks."""
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
@@ -80,7 +80,7 @@ def _padded(values: pa.Array, after: ColumnType) -> pa.Array:
 
 
 def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bool:
-    """Whether the new charset has all characters of the values and labels. The source stores others as `?`."""
+    """Whether the new charset has all characters of the values and labels. The source stores a missing one as `?`."""
     had, has = before.charset, after.charset
     if had == has or had is None or has is None or has in _EVERY_CHARACTER or not before.is_text:
         return True

@@ -1,6 +1,6 @@
 """The files of a warehouse. A file is written once, is flushed to disk before anything names it, and never changes.
 
-So their content can be cached. All sessions of the process share the caches below, which have limited sizes.
+So the content of files can be cached. All sessions of a process share the caches, which have limited sizes.
 
 A file is on this machine (`file://`) or in an object store (`s3://`). A store shows an object only after the whole
 object was sent. When it has confirmed an object, the object is durable, and every later read finds it.
@@ -34,14 +34,14 @@ ROW_GROUP = 65_536
 _FIELD_ID = b"PARQUET:field_id"
 
 _STORE_SECONDS = 10.0
-"""The time after which a request that the store does not answer is sent again, a few times."""
+"""The seconds after which an unanswered request to the store is sent again, a few times."""
 _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 V = TypeVar("V")
 
 
 class Cache:
-    """A cache of the values that were used last, up to a size."""
+    """A cache of the values that were used last, up to a total size."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
@@ -49,7 +49,7 @@ class Cache:
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], V], size: Callable[[V], int] = lambda _: 1) -> V:
-        """Returns the value of a key; makes it if it is not in the cache."""
+        """Returns the value of a key; calls `make` if the value is not in the cache."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -160,7 +160,10 @@ def write_bytes(uri: str, data: bytes | pa.Buffer) -> None:
 
 
 def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
-    """Writes a new Parquet file, flushed to disk; returns its footer and its size. Readers find columns by ids only."""
+    """Writes a new Parquet file, and flushes it to disk; returns its footer and its size.
+
+    Raises if a column has no field id, since readers find columns only by their ids.
+    """
     if nameless := [field.name for field in rows.schema if _FIELD_ID not in (field.metadata or {})]:
         raise ValueError(f"columns without a field id: {nameless}")
     with mapped():
@@ -242,7 +245,7 @@ def files_in(folder: str) -> list[str]:
 
 
 def folders_in(folder: str) -> list[str]:
-    """Returns the folders in a folder; none if it does not exist."""
+    """Returns the folders in a folder; none if the outer folder does not exist."""
     with mapped():
         if is_local(folder):
             path = path_of(folder)
@@ -288,7 +291,7 @@ def copied(old: str, new: str) -> bool:
 def remove_folder(folder: str) -> bool:
     """Removes all objects of a folder in an object store; returns whether there were any.
 
-    Inner folders come first: some stores have real folders, and refuse to remove one that is not empty.
+    Inner folders come first: some stores have real folders, and refuse to remove a folder that is not empty.
     """
     with mapped():
         store, place = _in_store(folder)
@@ -355,7 +358,7 @@ def ascending(uri: str, number: int, column: pa.ChunkedArray) -> np.ndarray | No
 
 
 def rows_at(uri: str, fields: Mapping[int, pa.Field], places: np.ndarray) -> pa.Table:
-    """Reads the rows with these numbers, in this order, from the row groups that have them."""
+    """Reads the rows with these numbers, in this order; reads only the row groups that have these rows."""
     ends = _groups.get(uri, lambda: _group_ends(uri))
     group = np.searchsorted(ends, places, side="right")
     wanted = np.unique(group)

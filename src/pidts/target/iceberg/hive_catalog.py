@@ -1,13 +1,13 @@
 """A Hive metastore as a catalog of Iceberg tables: a property of each table names its metadata file.
 
-A metastore changes one table at a time, so readers may see some tables of a publication before others. New tables and
-new states come first and removals last, so a table that was renamed has both names for a moment.
+A metastore changes one table at a time, so readers may see new states of some tables of a publication before others.
+New tables and new states come first and removals last, so a renamed table has both names for a moment.
 
 Each change names the metadata file that it expects (`expected_parameter_key`). If the table has another metadata file
 by then, Hive 2.3.10, 3.1.4, 4 and later refuse the change; earlier versions do not check this.
 
-The metastore may show earlier columns of the table, since a metastore may refuse to change columns. Readers of Iceberg
-tables take the columns from the metadata file.
+The metastore may show earlier columns of a table, since it may refuse to change columns. Readers of Iceberg tables take
+the columns from the metadata file.
 """
 
 from __future__ import annotations

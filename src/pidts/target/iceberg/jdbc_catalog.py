@@ -1,9 +1,9 @@
 """A JDBC catalog of Iceberg in a database of PostgreSQL, MySQL or MariaDB.
 
-Each table has one row, with its metadata file. All changes of one call are one transaction, so readers see all tables
-of a publication or none. The transaction first locks the rows of its tables. If the server is still executing the
-transaction of an earlier publisher, this lock waits for its outcome. Each statement names the metadata file that it
-replaces.
+Each table has one row, with the path of its metadata file. All changes of one call are one transaction, so readers see
+all new states of a publication or none. The transaction first locks the rows of its tables. If the server is still
+executing the transaction of an earlier publisher, this lock waits until that transaction ends. Each statement names the
+metadata file that it replaces.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class JdbcCatalog(ABC):
     tables: ClassVar[str]
     """A query that counts how many of the catalog's own tables exist."""
     undoes_ddl: ClassVar[bool] = True
-    """Whether a rollback removes tables that the transaction has made."""
+    """Whether a rollback removes tables that the transaction has created."""
     charset: ClassVar[str] = ""
-    """The end of the statements that make the tables."""
+    """The end of the statements that create the catalog's tables."""
 
     @property
     def place(self) -> str:
@@ -94,7 +94,7 @@ class JdbcCatalog(ABC):
     def check(self) -> None:
         """Writes a row for a namespace and rolls back; raises if this is not possible.
 
-        If the catalog's tables are missing, it also makes them, but only if the rollback removes them again.
+        If the catalog's tables are missing, the check creates them if the rollback removes them (`undoes_ddl`).
         """
         with self._connected() as connection:
             is_made = self._is_made(connection)
@@ -116,7 +116,7 @@ class JdbcCatalog(ABC):
     @abstractmethod
     @contextmanager
     def _connected(self) -> Iterator[_Connection]:
-        """Connects without autocommit; converts errors, and closes the connection."""
+        """Connects without autocommit; converts errors of the block, and closes the connection at its end."""
 
     def _is_made(self, connection: _Connection) -> bool:
         return bool(connection.execute(self.tables).fetchone()[0] == len(CATALOG_TABLES))

@@ -28,21 +28,21 @@ _RETIRED_FILES = (
 )
 """Files that a table's current snapshot does not need, each with the time at which it became unnecessary.
 
-Snapshots with sequence numbers from `first` on and below `next` may still need them.
+Snapshots with sequence numbers from `first` on and below `next` may still need the file.
 """
 _ORPHANS = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.orphan (table_location text NOT NULL, path text NOT NULL, "
     "since integer NOT NULL, PRIMARY KEY (table_location, path))"
 )
-"""Files that nothing names any more, with the time at which a sweep has noticed this."""
+"""Files that no snapshot and no record names any more, with the time at which a sweep has noticed this."""
 _DROPPED_TABLES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.dropped_table (location text NOT NULL PRIMARY KEY, since integer NOT NULL)"
 )
-"""The folders of dropped tables."""
+"""The folders of dropped tables, with the time of the drop."""
 
 
 class IcebergMeta(SharedRecords):
-    """The task's records, which one session reads and writes."""
+    """The records in the catalog's database, as one session reads and writes them."""
 
     def __init__(self, connection: CatalogConnection) -> None:
         super().__init__(connection.run)
@@ -52,7 +52,7 @@ class IcebergMeta(SharedRecords):
         self.moves = MoveRecord(connection.run)
 
     def prepare(self) -> None:
-        """Creates the warehouse and the missing tables; the database is locked during this."""
+        """Creates the warehouse, and the missing tables in one transaction that locks the database."""
         self._connection.make_warehouse()
         with self._connection.transaction():
             for sql in (*CATALOG_TABLES, *SERVER_TABLES, _RETIRED_FILES, _ORPHANS, _DROPPED_TABLES):
@@ -67,7 +67,7 @@ class IcebergMeta(SharedRecords):
             yield
 
     def leave_unfinished(self, name: TableName) -> None:
-        """Does nothing: an Iceberg table has no keys, so none are made later."""
+        """Does nothing: an Iceberg table has no keys that have to be created later."""
 
 
 class IcebergCheckpoints(CheckpointRecord):
@@ -81,7 +81,7 @@ class IcebergCheckpoints(CheckpointRecord):
 
     @contextmanager
     def _claiming(self, task: str, source: str) -> Iterator[None]:
-        """Waits for a schema change, and for workers that have locks."""
+        """Waits until no schema change runs and no worker of an earlier run has a lock, and then locks the database."""
         with self._connection.locked("ddl", task, source), self._connection.transaction():
             for row in self._rows(task, source):
                 self._connection.lock("checkpoint", task, source, row.worker)
@@ -105,7 +105,7 @@ class IcebergCheckpoints(CheckpointRecord):
     def lock_places(self, task: str, source: str) -> list[Checkpoint]:
         """Locks the rows as `lock_shared` does, and returns them with the progress of copies.
 
-        Leaving it out would save little: each COMMIT to Iceberg takes longer than reading it.
+        Leaving out the progress would save little: each COMMIT to Iceberg takes longer than reading the progress.
         """
         return self.lock_shared(task, source)
 

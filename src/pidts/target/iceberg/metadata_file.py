@@ -1,4 +1,4 @@
-"""The state of a table in one metadata file: its structure, and the files of its current snapshot."""
+"""Reads a table's metadata file: the table's structure, and the files of its current snapshot."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class MetadataFile:
         return sum(each.data_file.record_count for each in self.data.values()) - sum(map(len, self.dead.values()))
 
     def may_hold(self, entry: ManifestEntry, column: str, least: object, most: object) -> bool:
-        """Whether a file may have values between `least` and `most`. Bounds of texts are cut, so not used."""
+        """Whether a file may have values between `least` and `most`. True for all texts: their bounds are cut off."""
         number = self.fields[column][0]
         kind: IcebergType = self.metadata.schema().find_type(number)
         file = entry.data_file

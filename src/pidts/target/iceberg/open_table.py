@@ -1,4 +1,4 @@
-"""A table as the transaction that writes to it sees it: the committed rows that it keeps, and its own rows."""
+"""A table in the transaction that writes to it: the committed rows that were not removed, and the written rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ that were already read; the rows' numbers.
 
 
 class WrittenRows:
-    """Rows that the transaction has written, with the types that data files have; some may be removed again."""
+    """Rows that the transaction has written, with the types of data files; `alive` marks the rows not removed since."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -55,10 +55,10 @@ class OpenTable:
         self.removed: dict[str, list[np.ndarray]] = {}
         """The numbers of the rows that the transaction has removed, keyed by the path of their committed file."""
         self.dropped: set[str] = set()
-        """The committed files of which each row is removed, or is in `written` now."""
+        """The committed files whose rows were all removed or moved to `written`."""
         self._dead: Positions = {}
         self.prepared: list[DataFile] = []
-        """Data files that this transaction has already written; their rows are not read before the transaction ends."""
+        """Data files that this transaction has already written, and whose rows it does not read."""
         self.loaded: list[WrittenRows] = []
         """The rows of `prepared`, if the table has a key: they are compared with rows that other sessions load
         meanwhile.
@@ -379,10 +379,7 @@ class OpenTable:
         self._on_unreal(table, column, count)
 
     def _whole(self, table: Table, rows: pa.Table, old: pa.Table | None) -> pa.Table:
-        """Returns rows with all columns.
-
-        A column that the writer does not name keeps its value or gets its default.
-        """
+        """Returns rows with all columns. A column that the change lacks keeps its value or gets its default."""
         given = self._encoded(table, rows)
         columns, fields = [], []
         places = None
@@ -410,7 +407,7 @@ def _decoded(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def filling(column: Column, goal: pa.DataType) -> pa.Array:
-    """Returns the value, as an array of length one, for a column that the writer of a row does not name."""
+    """Returns the default of a column that a change lacks, as an array with one value."""
     value = default_value(replace(column, auto_increment=False, generated=False))
     return pa.nulls(1, goal) if value is None else encode(column.type, value, lambda _: None).cast(goal)
 

@@ -1,29 +1,30 @@
-"""One publication: the tables of a warehouse get into the catalog of a server.
+"""One publication: makes the present states of a warehouse's tables visible in the catalog of a server.
 
 Rows, checkpoints and schema changes are committed to the warehouse's own catalog only. A server's catalog names
 metadata files that the warehouse's catalog has named before; no file is copied. A publication
 
-1. chooses the tables whose state in the warehouse differs from the published one, all at the same moment, and records
+1. chooses the tables whose state in the warehouse differs from the published state, all at the same moment, and records
    the next state of each;
-2. lets the server replace the former states by the next ones, each only if the server still has the former one;
-3. records that the server has them.
+2. lets the server replace the former states by the next states, each only if the server still has the former state;
+3. records that the server has the next states.
 
 The state after an interruption:
 
 - in or before 1: the warehouse's database contains the record of all tables or of none, since the record is one
   transaction.
 - after 1: the server has the former states. The next publication begins with step 2 for the recorded states.
-- in 2: the server has the former states or the next ones; a server that cannot change several tables at once may have
-  both. The next publication repeats step 2: a table that already has its next state needs nothing.
+- in 2: the server has the former states or the next states. A server that cannot change several tables at once may have
+  the former states of some tables and the next states of others. The next publication repeats step 2, and changes
+  nothing for a table that already has its next state.
 - after 2: the server has all next states. The next publication repeats step 2, and finds nothing to change.
 
-The record protects the files of both states from removal (`server_record.py`): those of the former state until step 3,
-those of the next state from step 1 on. Step 1 holds the lock of the warehouse's database. So the next states are
+The record protects the files of both states from removal (`server_record.py`): the files of the former state until step
+3, the files of the next state from step 1 on. Step 1 holds the lock of the warehouse's database. So the next states are
 current when they are recorded, and their files exist.
 
 If the server has neither the former nor the next state of a table, another program has changed the table on the server.
-Then nothing is overwritten: the table stays as it is, the record keeps both states and the reason, and each publication
-looks again. If somebody removes the table from the server, it is created again.
+Then the publication does not change the table, and records both states and the reason. Each later publication tries
+again. If somebody removes the table from the server, the next publication creates it.
 
 One process at a time publishes to a server from a warehouse: this process holds a file lock. The server may complete a
 call of a killed process late:
@@ -51,7 +52,7 @@ _log = structlog.get_logger(__name__)
 
 
 def publish(session: IcebergSession, server: ServerCatalog, *, whole: bool = False) -> bool:
-    """Publishes the tables whose state has changed; returns whether no table has a problem.
+    """Publishes the tables whose state has changed; returns True if all of them are published.
 
     With `whole`, all published tables are compared with the server.
     """
@@ -82,7 +83,10 @@ def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole:
 def _differing(
     session: IcebergSession, record: ServerRecord, place: str, seen: dict[str, bool]
 ) -> dict[TableName, str]:
-    """Returns the next state of each table that differs, without tables whose last change is not confirmed."""
+    """Returns the next state of each table whose published state is old.
+
+    Leaves out tables whose last change the server has not confirmed.
+    """
     there, current = record.entries(place), session.tables.all()
     gone = {name: DROPPED for name, entry in there.items() if name not in current and not entry.next}
     changed = {}
@@ -97,7 +101,7 @@ def _differing(
 
 
 def server_state(session: IcebergSession, place: str) -> CatalogLag:
-    """Returns how far a server's catalog is behind the warehouse."""
+    """Compares a server's catalog with the warehouse."""
     record = ServerRecord(session)
     entries, current = record.entries(place), session.tables.all()
     strange = {
@@ -109,7 +113,7 @@ def server_state(session: IcebergSession, place: str) -> CatalogLag:
 
 
 def _is_own(name: TableName, location: str) -> bool:
-    """Whether the product has made the table. A table whose metadata cannot be read is not published."""
+    """Whether PiDTS has created the table. False if the metadata cannot be read: such a table is not published."""
     with suppress(Halted):
         return STRUCTURE in MetadataFile.read(name, location).metadata.properties
     return False
@@ -132,5 +136,5 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
             else:
                 if problem != entry.problem:
                     _log.warning("a table is not published", table=str(name), place=place, why=problem)
-                # A table that the server did not have before (no `metadata`) is not there after this answer either.
+                # If the server did not have the table before (no `metadata`), it does not have the table now.
                 record.put(place, name, replace(entry, next=entry.next if entry.metadata else "", problem=problem))

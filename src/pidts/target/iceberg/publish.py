@@ -1,15 +1,15 @@
 """Writes a new snapshot of a table: its files first, and at the end the metadata file's name in the catalog.
 
-Crash points, and what holds after each:
+Crash points, and what is true after each:
 
 1. before the metadata file is complete: nothing names the files that are written, so no reader finds them. They are
    orphans.
 2. after the metadata file is written, before the catalog's COMMIT: all of these files are orphans, too.
 3. at COMMIT: SQLite commits the whole transaction or nothing of it. The caller reads its checkpoint to find out which.
-4. after COMMIT: the snapshot is there, with the checkpoint.
+4. after COMMIT: readers find the snapshot, and the checkpoint is saved.
 
 If the current snapshot does not need a file, the file is kept for `KEPT_SECONDS`, for readers that began with an
-earlier snapshot. It is kept longer as long as the table's metadata names an earlier snapshot that needs it.
+earlier snapshot. It is kept longer if the table's metadata still names an earlier snapshot that needs it.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ SNAPSHOTS = 100
 MANIFESTS = 30
 """If there are this many manifests, all of them are rewritten as one manifest of each kind."""
 DELETE_FILES = 16
-"""If there are this many files of removed rows, all are rewritten as one."""
+"""If there are this many files of removed rows, all of them are rewritten as one file."""
 SMALL_FILES = 16
-"""If there are this many small data files, the smallest are rewritten as one."""
+"""If there are this many small data files, the smallest are rewritten as one file."""
 SMALL_BYTES = 16 << 20
 _LOADED_SMALL_FILES, _LOADED_SMALL_BYTES = 64, 2 << 20
 """These replace SMALL_FILES and SMALL_BYTES while rows are loaded: most files of a copy are merged after the copy."""
 MERGED_BYTES = 64 << 20
-"""A transaction rewrites at most so many bytes of small files. With more, others would wait too long."""
+"""The most bytes of small files that one transaction rewrites, since other sessions wait meanwhile."""
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
 """A data file is rewritten if more than this share of its rows are removed."""
@@ -90,7 +90,7 @@ class NewMetadata:
     """Files that the table no longer needs."""
     is_branched: bool
     """Whether the history of snapshots has branches: another program has committed to a branch, or has gone back to an
-    earlier snapshot. Then a later snapshot may need a file that an earlier one did not need any more.
+    earlier snapshot. Then a later snapshot may need a file that an earlier snapshot did not need any more.
     """
 
 
@@ -112,7 +112,7 @@ def publish(table: OpenTable, notes: Mapping[str, str]) -> NewMetadata:
 
 
 def prepare(table: OpenTable) -> None:
-    """Writes the data files of loaded rows before the catalog's database is locked, so that nobody waits for this."""
+    """Writes the data files of loaded rows before the catalog's database is locked: no other session has to wait."""
     table.prepared += data_files(table.base, table.written)
     if table.base.table.identity:
         table.loaded += table.written
@@ -120,7 +120,7 @@ def prepare(table: OpenTable) -> None:
 
 
 def data_files(base: MetadataFile, written: Iterable[WrittenRows]) -> list[DataFile]:
-    """Writes rows to files, sorted by identity. So the bounds of a file show which keys it may have."""
+    """Writes rows to files, sorted by identity. So the bounds of a file show which keys the file may have."""
     parts = [each.left for each in written if each.alive.any()]
     if not parts:
         return []
@@ -328,7 +328,7 @@ class _Publication:
 def replace_metadata(
     location: str, metadata: TableMetadata, updates: Sequence[TableUpdate], retired: Sequence[str] = ()
 ) -> NewMetadata:
-    """Writes a table's next metadata file, and returns it. `retired`: further files that the table no longer needs."""
+    """Writes and returns a table's next metadata file. `retired` are further files that the table no longer needs."""
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
     return NewMetadata(write_metadata(new), new, [*retired, location], _has_branches(metadata))
 

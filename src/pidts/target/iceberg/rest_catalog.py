@@ -6,9 +6,9 @@ loses the snapshots that the warehouse has expired. A property names the metadat
 name is computed from this file's path points to the file's current snapshot.
 
 A commit requires that the tag of the former metadata file still exists, and that the table's snapshot, schema and
-identity have not changed. The commit removes the tag. So a commit fails if another program has changed the table, or if
-it comes late: a publisher was killed, and the server completes its commit after a later one. (A table without rows has
-no tag: there, a late commit fails only if the schema has changed.)
+identity have not changed. The commit removes the tag. So a commit fails if another program has changed the table. It
+also fails if it comes late: a publisher was killed, and the server completes the publisher's commit after a later
+commit. (A table without rows has no tag: there, a late commit fails only if the schema has changed.)
 
 A new table is registered from a copy of the metadata file, which already has the property and the tag. The copy names
 no earlier metadata files: servers may remove the earlier files that a table names, and the warehouse needs its own
@@ -76,7 +76,7 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 60
 _METADATA, _SCHEMA = "pidts.metadata", "pidts.schema-id"
 _TAG = "pidts-"
 _KEPT = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "true"}
-"""Programs at the server must not remove data files. The server removes its own old metadata files."""
+"""The properties by which programs of the server remove no data files, and the server removes old metadata files."""
 _LATER = (
     AuthorizationExpiredError,
     CommitFailedException,
@@ -87,7 +87,7 @@ _LATER = (
     TooManyRequestsError,
     UnauthorizedError,
 )
-"""Errors after which the outcome of a request is unknown, or may change at the next try."""
+"""Errors after which the outcome of a request is unknown, or the next attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class RestCatalog:
     """The client's name at the server that gives tokens; empty if the password is a token, or if there is none."""
     password: str = field(default="", repr=False)
     token_uri: str = ""
-    """The server that gives tokens; empty: the catalog itself."""
+    """The address of the server that gives tokens; empty if the catalog itself gives them."""
     scope: str = ""
     catalog: str = "lake"
     """The catalog's name in the warehouse."""
@@ -205,7 +205,7 @@ def _tag(location: str) -> str:
 
 
 def _goal(move: CatalogUpdate) -> TableMetadata:
-    """Returns the state that the server's table should have."""
+    """Returns the metadata that the server's table should have."""
     location = str(move.goal)
     metadata = MetadataFile.read(move.table, location).metadata
     ours = {_METADATA: location, _SCHEMA: str(metadata.current_schema_id), **_KEPT}

@@ -1,4 +1,4 @@
-"""The structures of a warehouse's tables, and the statements that change them, which are JSON.
+"""The structures of a warehouse's tables, and the statements, in JSON, that change these structures.
 
 A table contains the source's structure as a property, in addition to the Iceberg schema that readers see. Columns are
 identified by ids, so adding, dropping, renaming or widening a column rewrites no row. A change that gives existing rows
@@ -96,7 +96,7 @@ class IcebergSchema:
         return watched_columns(table, ())
 
     def read_ahead(self, tables: Iterable[Table]) -> None:
-        """Does nothing: each table has a file of its own, so reading several tables in one step would save no time."""
+        """Does nothing: each table has its own metadata file, so reading several tables at once would save no time."""
 
     def misfits(self, table: Table) -> list[str] | None:
         """Returns why rows of this structure do not fit the stored table; None if there is no such table."""
@@ -112,7 +112,7 @@ class IcebergSchema:
         return []
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the structure as text, or None. It is not compared, as schema changes are in the transaction."""
+        """Returns the structure as text; None if there is no such table."""
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 
@@ -369,7 +369,7 @@ def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
 
 
 def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
-    """Halts if the source, without strict mode, may have changed values of a column, which the log does not show."""
+    """Halts if the source, without strict mode, may have changed values of a column. The log does not show this."""
     may_be_unreal = {old.type.kind, new.type.kind} <= _UNREAL
     if old.nullable and not new.nullable and not may_be_unreal and _stored(table, old.name).null_count:
         raise _refusal(table, old.name)  # depending on the type, the source now has 0, '' or the current time

@@ -1,7 +1,7 @@
 """The catalog of a server, to which the tables of a warehouse are published.
 
-Each kind of server implements `ServerCatalog`. For all of them, this module decides what has to be done with a table in
-the catalog.
+Each kind of server implements `ServerCatalog`. `step` decides for all of them what has to be done with a table in the
+catalog.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def first_line(error: Exception) -> str:
 
 
 def _is_earlier(there: str, goal: str | None) -> bool:
-    """Whether the product has written the metadata file `there`, and for the same table as `goal`.
+    """Whether PiDTS has written the metadata file `there`, and for the same table as `goal`.
 
     If so, a task has published this file earlier, and the task's record is gone.
     """

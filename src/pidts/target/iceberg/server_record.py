@@ -1,8 +1,9 @@
 """Records which metadata file of each table is in the catalog of a server.
 
-The warehouse's own catalog is ahead of the server's. Meanwhile, the files that the server's state needs must not be
-removed: the metadata files that these records name, and the files of their snapshots. All tasks of a warehouse share
-the records, whatever their meta schemas: a commit of any task may remove files.
+A commit changes the warehouse's own catalog first, and a publication changes the server's catalog later. Until then,
+the files that the server's catalog needs must not be removed: the metadata files that these records name, and the files
+of their snapshots. All tasks of a warehouse share the records, whatever their meta schemas, since a commit of any task
+may remove files.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Entry:
     """A table in the catalog of a server."""
 
     metadata: str = ""
-    """The metadata file that the server named when it last answered; empty if the table is not there yet."""
+    """The metadata file that the server named when it last answered; empty if the server does not have the table."""
     next: str = ""
     """The metadata file that the server may name by now, or `DROPPED`; empty if the server has answered."""
     problem: str = ""
@@ -48,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogLag:
-    """How far the catalog of a server is behind the warehouse."""
+    """The difference between the catalog of a server and the warehouse's own catalog."""
 
     place: str
     tables: int
@@ -73,7 +74,7 @@ class CatalogLag:
 
 
 class ServerRecord:
-    """Reads and changes the records, in the open transaction or in one of its own."""
+    """Reads and changes the records, in the open transaction or in a transaction of its own."""
 
     def __init__(self, connection: CatalogConnection) -> None:
         self._connection = connection
@@ -91,7 +92,7 @@ class ServerRecord:
         }
 
     def state(self, place: str, current: Mapping[TableName, str]) -> CatalogLag:
-        """Returns how far a server is behind the current metadata files of the tables to be published."""
+        """Compares a server's catalog with the current metadata files of the tables to be published."""
         entries = self.entries(place)
         behind = [
             (entries.get(name, Entry()).metadata, current.get(name, ""))
@@ -108,7 +109,7 @@ class ServerRecord:
         )
 
     def _since(self, shown: str, current: str, now: float) -> float:
-        """Returns the time since which warehouse and server have different states of a table; `now` if unknown."""
+        """Returns the time since which warehouse and server name different metadata files; `now` if it is unknown."""
         rows, _ = self._connection.run("SELECT since FROM pidts_meta.retired_file WHERE path = %s", (shown,))
         with suppress(PidtsError):
             if not rows and not current:
@@ -154,7 +155,7 @@ class ServerRecord:
     def moved(self, place: str, name: TableName, former: Entry) -> None:
         """Records that the server has the table's next state now.
 
-        Readers may have begun with the former state a moment ago. So its files stay for an hour from now on.
+        Readers may have begun with the former state a moment ago. So the files of this state stay for an hour.
         """
         with self._connection.transaction():
             self._connection.own_database()
@@ -167,7 +168,7 @@ class ServerRecord:
                 self.put(place, name, Entry(metadata=former.next))
 
     def register(self, place: str, task: str) -> None:
-        """Records the place to which a task publishes, or empty. Places without a task are forgotten."""
+        """Records the place to which a task publishes; empty if it does not publish. Forgets places without a task."""
         known, _ = self._connection.run("SELECT 1 FROM pidts_server_task LIMIT 1", ())
         if not place and not known:
             return  # no task of the warehouse publishes: nothing is recorded, so nothing is locked
@@ -188,7 +189,8 @@ class ServerRecord:
 
     def _keep(self, location: str) -> None:
         """Postpones the removal of the files that a metadata file needs, and of a dropped table's folder."""
-        # If the file is missing, there is nothing to keep. If the store does not answer, the publication is repeated.
+        # A missing file needs no other files. If the store does not answer, an error ends the publication, and the next
+        # publication repeats this.
         with suppress(Halted):
             metadata, now = _read(location), int(time.time())
             self._connection.run(
@@ -206,7 +208,7 @@ class ServerRecord:
                 )
 
     def _exists(self) -> bool:
-        """Whether the tables are there; an earlier version of the product has made none."""
+        """Whether the tables of these records exist: an earlier version of PiDTS has not created them."""
         if not self._is_made:
             sql = "SELECT 1 FROM sqlite_master WHERE name = 'pidts_server_entry'"
             self._is_made = bool(self._connection.run(sql, ())[0])

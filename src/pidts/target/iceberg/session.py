@@ -21,8 +21,7 @@ from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
 from pidts.target.unreal_dates import note_unreal
 
 _LOADED_BYTES = 128 << 20
-"""If more bytes than this are loaded into a table without a key, they are written to files before the transaction ends.
-"""
+"""The most bytes of rows, loaded into a table without a key, that stay in memory until the transaction ends."""
 
 _STORES_NULL = "Write pidts.zero-dates: null, and start again"
 
@@ -105,7 +104,7 @@ class IcebergSession(CatalogConnection):
             self._open[name] = table if base.location == table.base.location else table.rebased(base)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows of a table; without the database's lock, all that exist when the transaction ends."""
+        """Removes all rows of a table; without the database's lock, all rows that exist when the transaction ends."""
         self.demand_open()
         (self._writable(name) if self.owns_database else self._loaded(name)).clear()
 
@@ -177,7 +176,7 @@ class IcebergSession(CatalogConnection):
         return self._loading[name]
 
     def _writable(self, name: TableName) -> OpenTable:
-        """Opens a table for writing. The database is locked first, so the state that is read stays current."""
+        """Opens a table for writing. The database is locked first, so the metadata that is read stays current."""
         self.own_database()
         if name not in self._open:
             self._open[name] = self._readable(name)
@@ -203,9 +202,9 @@ class IcebergSession(CatalogConnection):
         self._open.clear()
 
     def _notes(self, table: OpenTable) -> dict[str, str]:
-        """Returns the task's place for a snapshot's summary.
+        """Returns the checkpoint for a snapshot's summary.
 
-        This is the place in the checkpoint that the transaction saves, or else that in the previous snapshot's summary.
+        This is the checkpoint that the transaction saves, or else the checkpoint in the previous snapshot's summary.
         """
         saved = self.meta.checkpoints.saved
         if saved is None:

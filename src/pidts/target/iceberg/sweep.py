@@ -1,9 +1,9 @@
-"""Removes files that nothing needs: those of interrupted transactions, and those of dropped tables.
+"""Removes files that nothing needs: files of interrupted transactions and of dropped tables.
 
 A file of a table is *needed* as long as a snapshot in the table's metadata, or the table `retired_file`, names it. The
 metadata are those of the warehouse, and those that the catalog of a server names. Other files are orphans. The sweep
-records them in `pidts_meta.orphan`, and a sweep at least a day later removes them if they are still not needed. So if
-somebody has begun to read a file, it stays for at least a day. No decision depends on the clock of a file system.
+records them in `pidts_meta.orphan`, and a sweep at least a day later removes the orphans that are still not needed. So
+if somebody has begun to read a file, it stays for at least a day. No decision depends on the clock of a file system.
 
 Cases that could go wrong, and why they do not:
 
@@ -17,12 +17,11 @@ Cases that could go wrong, and why they do not:
   removed. If the transaction names files of PiDTS, it has read their names from the metadata with which it began. The
   catalog accepts its commit only if that metadata is still current.
 
-Crash points, and what holds after each:
+Crash points, and what is true after each:
 
-1. before or after records of orphans are committed: the earlier or the new records exist. Records by themselves remove
-   nothing.
-2. between the removals of files, or before the COMMIT that deletes their records: the records name files that are gone.
-   The next sweep deletes them.
+1. before or after records of orphans are committed: the earlier or the new records exist. A record removes no file.
+2. between the removals of files, or before the COMMIT that deletes their records: some records name files that are
+   gone. The next sweep deletes these records.
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
    that is gone. The next sweep forgets this record.
 4. after that COMMIT, before the renamed folder is removed: the next sweep removes all folders of that name.
@@ -74,7 +73,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NeededFiles:
-    """The files that a table's metadata names. When another metadata file is added, only what is new in it is read.
+    """The files that a table's metadata names. When another metadata file is added, only its new snapshots are read.
 
     Through symbolic links, several paths may lead to one warehouse. The metadata gives each file's address through the
     path to the warehouse that the table's first commit used. So symbolic links are resolved before addresses are
@@ -115,7 +114,7 @@ class NeededFiles:
 
 
 def sweep(session: CatalogConnection) -> int:
-    """Records orphans, and removes those that were recorded long ago; returns the number of removed items."""
+    """Records orphans, and removes long recorded orphans and dropped tables; returns their number."""
     if not session.has_warehouse():
         return 0
     removed = 0
@@ -156,7 +155,7 @@ def _sweep_table(session: CatalogConnection, place: str) -> int:
 
 
 def _remove_orphans(session: CatalogConnection, place: str, needed: NeededFiles) -> int:
-    """Removes some orphans and returns their number; other sessions wait meanwhile for the database's lock."""
+    """Removes some orphans and returns their number. Other sessions wait for the database's lock meanwhile."""
     with session.transaction():
         session.own_database()
         _add_current(session, place, needed)
@@ -178,13 +177,13 @@ def _remove_orphans(session: CatalogConnection, place: str, needed: NeededFiles)
 
 
 def _add_current(session: CatalogConnection, folder: str, needed: NeededFiles) -> None:
-    """Adds the files that the tables in a folder need now. Several catalog names may have tables in a folder."""
+    """Adds the files that the tables in a folder need now. The folder may have a table under several catalog names."""
     for location, metadata in _tables(session, folder):
         needed.add(location, metadata)
 
 
 def _table_folders(session: CatalogConnection) -> list[str]:
-    """Returns the folders of those tables in this warehouse that the product has made."""
+    """Returns the folders of the tables that PiDTS has created in this warehouse."""
     found = set()
     for location in _locations(session):
         with suppress(Halted):
@@ -196,9 +195,9 @@ def _table_folders(session: CatalogConnection) -> list[str]:
 
 
 def _sweep_dropped(session: CatalogConnection) -> int:
-    """Removes the folders of tables that were dropped long ago; returns how many.
+    """Removes the folders of tables that were dropped long ago; returns the number of removed folders.
 
-    A local folder is first renamed: so the lock is held only for a moment.
+    A local folder is first renamed under the database's lock, and removed without the lock.
     """
     aside = Path(session.warehouse) / LOCKS
     old, _ = session.run(
@@ -244,7 +243,7 @@ def _is_in(location: str, folder: str) -> bool:
 
 
 def _usual(location: str) -> str:
-    """Returns the address of a folder in the form that the records have."""
+    """Returns the address of a folder as the records contain it."""
     return f"{SCHEME}{path_of(location)}" if is_local(location) else location
 
 
@@ -254,7 +253,7 @@ def _real(uri: str) -> str:
 
 
 def _locations(session: CatalogConnection) -> list[str]:
-    """Returns the metadata files of all tables, under every catalog name: the current ones, and those of servers."""
+    """Returns the metadata files of all tables under all catalog names: the current files, and those of servers."""
     rows, _ = session.run("SELECT metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL", ())
     return sorted({str(location) for (location,) in rows} | ServerRecord(session).locations())
 
@@ -264,7 +263,7 @@ def _read(location: str) -> TableMetadata:
 
 
 def _is_own(session: CatalogConnection, folder: str) -> bool:
-    """Whether a folder is among the warehouse's files and has a name that the product gives."""
+    """Whether a folder is among the warehouse's files and has a name that PiDTS gives."""
     parent, name = _real(folder.rpartition("/")[0]), name_of(folder)
     roots = {f"{SCHEME}{os.path.realpath(session.warehouse)}", _real(session.files)}
     return any(parent.startswith(f"{root}/") for root in roots) and _OUR_FOLDER.fullmatch(name) is not None
