@@ -18,7 +18,7 @@ SERVER = TargetServer(
     explicit_timestamp=True,
 )
 
-DIFFER = "texts that are equal on the source, like `a` and `A`, differ there, in queries and in unique keys"
+DIFFER = "Texts like `a` and `A` may be equal on the source, and differ on the target (also in unique keys)"
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,18 @@ DIFFER = "texts that are equal on the source, like `a` and `A`, differ there, in
         (
             "utf8mb4",
             "utf8mb4_0900_ai_ci",
-            f"the target has no collation utf8mb4_0900_ai_ci and gets utf8mb4_nopad_bin: {DIFFER}",
+            f"the target has no collation utf8mb4_0900_ai_ci, so the column gets utf8mb4_nopad_bin. {DIFFER}",
         ),
-        ("utf8mb4", "utf8mb4_0900_as_cs", "the target has no collation utf8mb4_0900_as_cs and gets utf8mb4_nopad_bin"),
-        ("utf8", "utf8_general_ci", "the target has no collation utf8_general_ci and gets utf8mb3_general_ci"),
+        (
+            "utf8mb4",
+            "utf8mb4_0900_as_cs",
+            "the target has no collation utf8mb4_0900_as_cs, so the column gets utf8mb4_nopad_bin",
+        ),
+        (
+            "utf8",
+            "utf8_general_ci",
+            "the target has no collation utf8_general_ci, so the column gets utf8mb3_general_ci",
+        ),
     ],
 )
 def test_the_note_on_a_collation_says_what_is_different(charset: str, collation: str, note: str) -> None:

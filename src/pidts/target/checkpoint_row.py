@@ -1,7 +1,7 @@
 """Writes and reads a checkpoint's row, with a digest of its values, so that a row edited by hand is noticed.
 
-An example of what the digest prevents: somebody sets `lsn` of a row to an earlier place. The next batch begins there,
-and applies the changes after this place a second time. A table without a key then has the inserted rows twice.
+An example of what the digest prevents: somebody sets `lsn` of a row to an earlier Lsn. The next batch begins at this
+Lsn, and applies the later changes a second time. A table without a key then has the inserted rows twice.
 
 The digest is the first member of the JSON in `copy_progress`. An earlier version of PiDTS, which has no digests, reads
 that JSON and writes it without the digest, or writes an empty text if nothing is copied. So a row without a digest is
@@ -26,7 +26,7 @@ from pidts.plan.state import PlanState, copied_at, dealing_of, run_of
 _NOTHING = '{"copy": [], "held": [], "run": 0, "dealing": ""}'
 """The text for a worker when no table is being copied and no table waits."""
 _UNFIT = "0" * 32
-"""Replaces the digest of a row that was altered, until a task saves a new place in the row."""
+"""Replaces the digest of a row that was altered, until a task saves a new Lsn in the row."""
 _DIGESTED = re.compile(r'\{"digest": "([0-9a-f]{32})"(?:, )?')
 _LOG = '{"log": '
 """The beginning of a text that names the log file, without the digest."""

@@ -16,7 +16,7 @@ from pidts.target.meta_schema import META_EXISTS, Run, seconds
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
 _BEGIN = 48
-"""The first characters of a copy progress, of this number, contain the digest (`pidts.target.checkpoint_row`)."""
+"""The digest is within this number of characters at the beginning of a copy progress (see `checkpoint_row`)."""
 
 _OF_A_TASK = (
     "ddl_journal",
@@ -30,7 +30,7 @@ _OF_A_TASK = (
     "locked_structure",
     "held_change",
 )
-"""Tables with records of an earlier task of the same name. A new task does not take over these records."""
+"""The tables from which a new task deletes the records of an earlier task of the same name."""
 
 
 class CheckpointRecord:
@@ -39,7 +39,7 @@ class CheckpointRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._saved: tuple[Checkpoint, tuple[Any, ...]] | None = None
-        """The last saved checkpoint with the values of its columns. The run's next batch has the same object."""
+        """The last saved checkpoint with the values of its columns. The run's next batch passes the same object."""
         self._accepted: dict[tuple[Any, ...], str] = {}
         """The rows that `_places` found last, each with the reason why it is not accepted; empty if it is accepted."""
 
@@ -62,7 +62,7 @@ class CheckpointRecord:
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Overwrites a worker's checkpoint; fails for another epoch, even if this run had not locked the row."""
+        """Overwrites a worker's checkpoint; raises if the row has another epoch, even if this run has not locked it."""
         new = checkpoint
         _, matched = self._run(
             "UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, copy_progress = %s, "

@@ -52,6 +52,6 @@ def unfit(name: TableName, problems: Sequence[str]) -> Halted:
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
-        todo="Give the target's table the structure of the source's, then run: pidts ddl retry TASK --source SOURCE "
-        f"--table TABLE --yes. Or drop it, stop the task, and copy it again: {RESYNC}",
+        todo="Give the target's table the structure of the source's table, then run: pidts ddl retry TASK --source "
+        f"SOURCE --table TABLE --yes. Or drop the target's table, stop the task, and copy the table again: {RESYNC}",
     )

@@ -70,7 +70,7 @@ class Rows:
         self._run(sql, (*place, *values.values()))
 
     def change(self, *place: object, **values: object) -> None:
-        """Updates the row with this complete key, if it exists. Unlike `put`, this deletes no row at any moment."""
+        """Updates the row with this complete key, if it exists. A reader always finds the row, unlike during `put`."""
         columns = ", ".join(f"{name} = %s" for name in values)
         self._run(f"UPDATE {self._table} SET {columns} WHERE {self._at(place)}", (*values.values(), *place))
 
@@ -352,7 +352,7 @@ class RereadRecord:
         self._run(f"DELETE FROM pidts_meta.reread WHERE {where}", place)
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Renames tables. Reads all records before it writes the first, since two tables may swap their names."""
+        """Renames tables in all records. Reads them before it writes the first, since two tables may swap names."""
         there = {new: self.read(task, source, old, Lsn(0, 0, 0), 1 << 30) for old, new in names.items()}
         for name in {*names, *names.values()}:
             self._rows.remove(task, source, name.schema, name.name)

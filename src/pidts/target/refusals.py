@@ -21,7 +21,7 @@ TARGET_FULL = "target-full"
 """The code of an error that is due to a full disk of the target."""
 ADMIN_TODO = (
     "ADMIN is an account of the target that may grant, and ADMIN_PASSWORD an environment variable with its password. "
-    "The command also reads the source's tables: add --source URL if the task's account there does not exist yet"
+    "The command also reads the source's tables: add --source URL if the task's account does not exist on the source"
 )
 """Explains `grants_command`."""
 
@@ -48,7 +48,7 @@ def account_todo(grants: str, host: str = "") -> str:
     `host` is this machine as the target sees it, if the target's accounts belong to hosts.
     """
     exists = f"If an account for the host {host}, for its address or for % exists" if host else "If the account exists"
-    return f"{exists}: correct user and password under target-database. If not, create it: {grants}. {ADMIN_TODO}"
+    return f"{exists}: correct user and password under target-database. If not, create one: {grants}. {ADMIN_TODO}"
 
 
 def constraint_todo(constraint: str, remedy: str) -> str:
@@ -59,7 +59,7 @@ def constraint_todo(constraint: str, remedy: str) -> str:
     """
     return (
         f"The {constraint} on the target refuses the row. If the source may have such rows, remove the constraint: "
-        f"{remedy}; or replace it by one that accepts them"
+        f"{remedy}; or replace it by a constraint that accepts these rows"
     )
 
 
@@ -69,7 +69,7 @@ def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
     `index` is a text with the name and the table of the index. `remedy` is the statement that removes the index.
     `of_constraint` is the statement for an index that belongs to a constraint; empty if `remedy` removes it, too.
 
-    The text does not say that no source table has the index: if tables are merged, each of them may have it.
+    The text does not claim that the source lacks the index: if tables are merged, each source table may have it.
     """
     todo = (
         f"The unique index {index} on the target refuses the row, and the rows of the source need not differ in its "

@@ -28,7 +28,7 @@ def text_of(values: pa.Array) -> memoryview:
 
 
 def exact_float_text(column: pa.Array) -> pa.Array:
-    """Returns doubles with enough digits, and an exponent, so that no server takes them for decimals."""
+    """Returns the texts of doubles, with enough digits. Without their exponent, servers would read them as decimals."""
     text = column.cast(pa.float64()).cast(pa.string())
     return pc.if_else(pc.match_substring(text, "e"), text, pc.binary_join_element_wise(text, "e0", ""))
 
@@ -49,7 +49,7 @@ def hex_text(column: pa.Array, prefix: str = "") -> pa.Array:
 
 
 def vector_text(column: pa.Array, opening: str, closing: str) -> pa.Array:
-    """Returns bytes of 32-bit floats as a list in brackets."""
+    """Returns vectors, which are bytes of 32-bit floats, as lists of numbers in brackets."""
     column = column.cast(pa.large_binary())
     if len(column) == 0:
         return pa.array([], pa.string())

@@ -32,7 +32,7 @@ _BAD = -(1 << 40)
 
 @jit
 def take(state: int) -> int:
-    """Reads rows up to the first packet that is incomplete or is not an ordinary row.
+    """Reads rows up to the first packet that is incomplete, is no row, or is the beginning of a longer row.
 
     Returns the reason why it stopped: `WANTS_BYTES`, `IS_ODD`, or a code of `take_row`.
     """
@@ -271,7 +271,7 @@ def _put_moment(begin: int, end: int, cell: int) -> bool:
 
 @jit
 def _put_time(begin: int, end: int, cell: int) -> bool:
-    """Writes a time such as `-838:59:59.0` in microseconds; False for other texts. The sign is the whole value's."""
+    """Writes a time such as `-838:59:59.0` in microseconds; False for other texts. The sign applies to all of it."""
     is_negative = begin < end and load8(begin) == 45
     if is_negative:
         begin += 1

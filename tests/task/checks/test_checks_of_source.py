@@ -437,8 +437,8 @@ def test_keys_that_will_differ_on_the_target_are_named_before_the_first_start(
     assert (note.ok, note.is_note) == (True, True)
     assert note.message == (
         f"the target will not have these keys as the source has them: {database}.t (key once: upper and lower case are equal in v on the "
-        "source, and differ on the target; key part: left out, since an index here holds whole values and no prefixes "
-        f"of (n)). See: pidts plan {config.shell_path}"
+        "source, and differ on the target; key part: left out, since an index of PostgreSQL has whole values, not "
+        f"prefixes, of (n)). See: pidts plan {config.shell_path}"
     )
 
 

@@ -127,7 +127,7 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     generated = [
         note for table in found["b"] for note in table.notes if note.startswith("column ") and "generated on" in note
     ]
-    plain = "generated on the source, a plain column with the same values here"
+    plain = "generated on the source, a plain column with equal values on the target"
     assert generated == [f"column up: {plain}", f"column more: {plain}"], "of several sources each may compute another"
 
 

@@ -78,7 +78,7 @@ class ChangeRecord:
             self._tables.put(*where, lsn=one.lsn, read_at=one.read_at, problem=one.problem)
 
     def is_waiting(self, task: str) -> bool:
-        """Whether any files wait."""
+        """Whether any files of the task wait for publication."""
         return bool(self._connection.run("SELECT 1 FROM pidts_meta.change_file WHERE task = %s LIMIT 1", (task,))[0])
 
     def choose(self, task: str) -> list[FilesToMerge]:

@@ -100,7 +100,7 @@ class WaitingChanges:
         self._size = 0
 
     def forget(self, *, is_undone: bool) -> None:
-        """Forgets the transaction; removes its files if it is undone."""
+        """Forgets the transaction's changes; removes its files if the transaction was rolled back (`is_undone`)."""
         while self._written:
             path = self._written.pop()
             if is_undone:

@@ -102,7 +102,7 @@ class Catalog:
         if self.location(old) is None or self.location(new) is not None:
             raise Halted(
                 "target-refused",
-                f"cannot rename it to {new}",
+                f"the table cannot be renamed to {new}",
                 where=Where(table=str(old)),
                 todo="The catalog may already have a table of that name: rename that table",
             )

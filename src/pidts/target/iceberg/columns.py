@@ -75,7 +75,7 @@ def decode(kind: ColumnType, column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def scalar(kind: ColumnType, value: Any) -> pa.Scalar:
-    """Converts one value, in the form that keys have, to the value that data files have."""
+    """Converts one value of a key to the value that data files have."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     plain = kind.arrow

@@ -65,7 +65,7 @@ class CatalogConnection:
         self.has_warehouse()
 
     def has_warehouse(self) -> bool:
-        """Whether the directory has a catalog; another session may make it at any time."""
+        """Whether the directory has a catalog; another session may create the catalog at any time."""
         if not self._is_made:
             with mapped():
                 is_there = (Path(self.warehouse) / CATALOG).exists()
@@ -93,9 +93,9 @@ class CatalogConnection:
         if not self.has_warehouse():
             raise Halted(
                 "no-warehouse",
-                f"there is no warehouse at {self.warehouse}: it has no {CATALOG}",
-                todo="If the task has run before, correct the path or mount the disk; otherwise start it: pidts run "
-                "TASK",
+                f"there is no warehouse at {self.warehouse}: the folder has no {CATALOG}",
+                todo="If the task has run before, correct the path or mount the disk. If the task is new, start it: "
+                "pidts run TASK",
             )
 
     def clock(self) -> float:

@@ -80,7 +80,7 @@ def _padded(values: pa.Array, after: ColumnType) -> pa.Array:
 
 
 def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bool:
-    """Whether the new charset has all characters of the values and labels. The source stores a missing one as `?`."""
+    """Whether the new charset has all characters of the values and labels. The source stores all others as `?`."""
     had, has = before.charset, after.charset
     if had == has or had is None or has is None or has in _EVERY_CHARACTER or not before.is_text:
         return True

@@ -92,7 +92,7 @@ class MetadataFile:
 
     @cached_property
     def entries(self) -> list[tuple[ManifestFile, list[ManifestEntry]]]:
-        """The live files of each manifest."""
+        """The files of each manifest, without the files that it lists as deleted."""
         return [(each, live_entries(each)) for each in self.manifests]
 
     @cached_property
@@ -163,7 +163,7 @@ def data_field(number: int, name: str, kind: pa.DataType) -> pa.Field:
 
 
 def live_entries(manifest: ManifestFile) -> list[ManifestEntry]:
-    """Returns the files in a manifest, from the cache if they are in it."""
+    """Returns the files in a manifest that it does not list as deleted, from the cache if they are in it."""
 
     def fetched() -> list[ManifestEntry]:
         with reading(manifest.manifest_path):

@@ -313,7 +313,7 @@ class _Publication:
         return replace_metadata(self._base.location, self._metadata, updates, self._retired)
 
     def _expired(self, now: int) -> list[int]:
-        """Returns the snapshots that were replaced long ago or are not among the newest, except tags and branches."""
+        """Returns the snapshots without tag or branch that were replaced long ago or are not among the newest."""
         known = sorted(self._metadata.snapshots, key=lambda one: one.sequence_number or 0)
         followed = [one.timestamp_ms for one in known[1:]]
         recent = {one.snapshot_id for one in known[-SNAPSHOTS:]}

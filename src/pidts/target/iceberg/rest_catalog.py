@@ -108,7 +108,7 @@ class RestCatalog:
 
     @property
     def place(self) -> str:
-        """The address, the catalog's name there, and the catalog whose tables are published there."""
+        """The server's address, the server's name for the catalog, and the catalog whose tables are published."""
         there = f", warehouse {self.warehouse}" if self.warehouse else ""
         return f"rest {self.uri}{there}, catalog {self.catalog}"
 

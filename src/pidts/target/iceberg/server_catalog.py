@@ -26,7 +26,7 @@ class CatalogUpdate:
     goal: str | None
     """The metadata file that the server should name; None if the table has to be removed."""
     former: str = ""
-    """The metadata file that the server was last seen with; empty if the table is not known to be there."""
+    """The metadata file that the server named when it last answered; empty if it is not known to have the table."""
 
 
 class CatalogAction(Enum):
@@ -47,7 +47,7 @@ class ServerCatalog(Protocol):
         ...
 
     def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
-        """Brings the tables to their next states; returns the tables that were left as they are, each with the reason.
+        """Brings the tables to their next states; returns the tables that were not changed, each with the reason.
 
         One action of the server changes a table. The action takes effect only if the table is still in the state for
         which `step` has chosen it. If the method raises, some tables may have been changed, and the server may still
@@ -61,21 +61,21 @@ class ServerCatalog(Protocol):
 
 
 def step(move: CatalogUpdate, there: str | None) -> CatalogAction | str:
-    """Returns what has to be done if the server names the file `there`, or the reason why nothing may be done."""
-    if there == move.goal or (move.goal is None and not move.former):  # the table to remove was never there
+    """Returns the action for a table for which the server names the file `there`, or the reason to do nothing."""
+    if there == move.goal or (move.goal is None and not move.former):  # the server never had the table to remove
         return CatalogAction.NOTHING
     if there is None:
         return CatalogAction.CREATE
     if (move.former and there == move.former) or (not move.former and _is_earlier(there, move.goal)):
         return CatalogAction.REMOVE if move.goal is None else CatalogAction.REPLACE
     if move.former:
-        return f"another program has changed the table there: its metadata file is {there}"
+        return f"another program has changed the table in the catalog: its metadata file is {there}"
     which = f"with the metadata file {there}" if there else "which is no Iceberg table"
     return f"the catalog has a table of this name that this warehouse does not publish, {which}"
 
 
 def first_line(error: Exception) -> str:
-    """Returns what a server's error says, without the lines of its trace."""
+    """Returns the first line of a server's error text; the other lines are its trace."""
     text = str(getattr(error, "message", "") or error)
     return text.partition("\n")[0][:300]
 

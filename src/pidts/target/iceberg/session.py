@@ -128,11 +128,11 @@ class IcebergSession(CatalogConnection):
         yield from self._with_columns(table).portions(table)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - the interface has it
-        """Returns the keys unchanged: texts in files have no collation, and are equal only if their bytes are."""
+        """Returns the keys unchanged: texts in files have no collation, so only texts with the same bytes are equal."""
         return keys
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - the interface has it
-        """Returns the places at which `keys` and `others` have the same bytes."""
+        """Returns the indexes at which `keys` and `others` have the same bytes."""
         pairs = zip(keys.to_pylist(), others.to_pylist(), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 

@@ -24,7 +24,7 @@ Crash points, and what is true after each:
    gone. The next sweep deletes these records.
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
    that is gone. The next sweep forgets this record.
-4. after that COMMIT, before the renamed folder is removed: the next sweep removes all folders of that name.
+4. after that COMMIT, before the renamed folder is removed: the next sweep removes all renamed folders.
 5. in an object store, where no folder can be renamed, before the COMMIT that forgets a dropped table: the record names
    objects of which some are gone. The next sweep removes the others.
 """

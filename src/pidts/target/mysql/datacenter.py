@@ -1,7 +1,7 @@
 """The tables of an Inception Gate datacenter, as one session reads and writes them.
 
-`transfer_data` and `transfer_checkpoint` are public: programs that were written for Inception Gate read them. These
-programs may use `reader_cursor`: a reader writes there how far it has read, and later rows are not removed.
+`transfer_data` and `transfer_checkpoint` are public: programs that were written for Inception Gate read them. A program
+may write the last id that it has read to `reader_cursor`. Then PiDTS removes no rows with higher ids.
 """
 
 from __future__ import annotations

@@ -58,16 +58,16 @@ def _adapted_column(
     if kind.kind is Kind.TIMESTAMP and default is None and not column.nullable and not server.explicit_timestamp:
         default = "'0000-00-00 00:00:00'"  # otherwise the server would give the column an automatic timestamp
     if column.generated and column.name.lower() not in computed:
-        notes.append(f"column {column.name}: generated on the source, a plain column with the same values here")
+        notes.append(f"column {column.name}: generated on the source, a plain column with equal values on the target")
     counts = column.auto_increment and any(key.columns[:1] == (column.name,) for key in table.keys)
     return replace(column, type=kind, default=default, auto_increment=counts)
 
 
 def _collation_note(wanted: str | None, given: str | None) -> str:
-    said = f"the target has no collation {wanted} and gets {given or 'its own'}"
+    said = f"the target has no collation {wanted}, so the column gets {given or 'the usual collation of the target'}"
     if not (given or "").endswith("_bin") or (wanted or "").endswith(("_bin", "_cs")):
         return said
-    return f"{said}: texts that are equal on the source, like `a` and `A`, differ there, in queries and in unique keys"
+    return f"{said}. Texts like `a` and `A` may be equal on the source, and differ on the target (also in unique keys)"
 
 
 def _adapted_type(kind: ColumnType, server: TargetServer) -> ColumnType:

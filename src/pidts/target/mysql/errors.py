@@ -336,12 +336,12 @@ def _login_todo(number: int, text: str, place: str) -> str:
     if number in _PLAIN_REFUSED:
         return "Set ssl-mode to required, verify_ca or verify_identity"
     if number == _NO_SUCH_DATABASE:
-        return "Create it on the target (CREATE DATABASE), or correct target-database in the task file"
+        return "Create the database on the target (CREATE DATABASE), or correct target-database in the task file"
     if number == _HOST_REFUSED:
         return f"Make the account for this machine's address: `{grants}` prints the statements. {ADMIN_TODO}"
     if number in _NOT_GRANTED:
-        todo = f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
+        todo = f"As an administrator of the target, run the statements that `{grants}` prints. {ADMIN_TODO}"
         return f"{_NO_ACCESS_TODO}. {todo}" if number == _NO_ACCESS else todo
     if number in _OTHER_PLUGIN:
-        return "On the target: ALTER USER ... IDENTIFIED WITH caching_sha2_password BY '...' (MariaDB: ed25519)"
+        return "Run on the target: ALTER USER ... IDENTIFIED WITH caching_sha2_password BY '...' (MariaDB: ed25519)"
     return without_password(text) or account_todo(f"`{grants}` prints CREATE USER and GRANT", host)

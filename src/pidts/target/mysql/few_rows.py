@@ -39,7 +39,7 @@ def few_literals(column: Column, found: Column | None = None) -> FewLiterals:
 
 
 def few_tuples(texts: Sequence[tuple[int, FewLiterals]], rows: pa.Table, ending: bytes) -> list[bytes]:
-    """Returns `(1,'a',NULL),` for each row. `texts`: for each value, its column's place in `rows`, and its function."""
+    """Returns `(1,'a',NULL),` for each row. `texts`: for each value, its column's index in `rows`, and its function."""
     columns = [text(combined(rows.column(place))) for place, text in texts]
     return [b"(" + b",".join(row) + ending for row in zip(*columns, strict=True)]
 

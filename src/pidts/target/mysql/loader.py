@@ -179,7 +179,7 @@ def _is_plain(prepared: PreparedTable, rows: pa.Table) -> bool:
 
 
 def _way(column: Column, found: Column) -> str | None:
-    """Returns the expression by which a field becomes the column's value; empty: unchanged; None: it cannot."""
+    """Returns the expression that converts a field to the column's value; empty if none is needed, None if none can."""
     if column.type.is_bytes:
         return "UNHEX({})"
     if not is_number(column) or found.type.is_integer or found.type.kind in FRACTIONS:

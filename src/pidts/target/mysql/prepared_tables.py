@@ -99,14 +99,14 @@ class PreparedTables:
         self._known: dict[TableName, PreparedTable] = {}
 
     def of(self, table: Table) -> PreparedTable:
-        """Returns the preparation of a table; reads information_schema once for each structure."""
+        """Returns a prepared table; reads information_schema once for each structure."""
         known = self._known.get(table.name)
         if known is None or (known.table is not table and known.table != table):
             known = self._known[table.name] = self._made(table)
         return known
 
     def forget(self) -> None:
-        """Forgets all preparations; called after DDL."""
+        """Forgets all prepared tables; called after DDL."""
         self._known.clear()
 
     def _made(self, table: Table) -> PreparedTable:

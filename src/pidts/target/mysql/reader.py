@@ -105,7 +105,7 @@ class Reader:
         return pa.table(columns, names=list(self._table.identity))
 
     def equal_keys(self, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which `keys` and `others` are equal by the columns' collations.
+        """Returns the indexes at which `keys` and `others` are equal by the columns' collations.
 
         The comparison is not in the WHERE clause: servers evaluate it before the values have the columns' collations.
         """

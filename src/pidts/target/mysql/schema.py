@@ -71,7 +71,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         self._catalog.forget()
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns SHOW CREATE TABLE without the AUTO_INCREMENT counter, which INSERTs change; None without a table."""
+        """Returns SHOW CREATE TABLE without AUTO_INCREMENT's counter, which INSERTs change; None without a table."""
         try:
             rows = self._connection.shown(f"SHOW CREATE TABLE {qualified(name)}")
         except StatementRefused as error:

@@ -107,7 +107,7 @@ class MySqlSession(MySqlConnection):
         return Reader(self._query, self._many, table).compared(keys, collations)
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which `keys` and `others` are equal by the collations of the target's table."""
+        """Returns the indexes at which `keys` and `others` are equal by the collations of the target's table."""
         return Reader(self._query, self._many, table).equal_keys(keys, others)
 
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:

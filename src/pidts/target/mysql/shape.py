@@ -93,7 +93,7 @@ class MyTable:
         for column in table.columns:
             target = self.column(column.name)
             if target is not None and not target.generated and (lost := _lost(column.type, target.type)):
-                found.append(f"column {column.name} is {target.type.kind} there and would lose {lost}")
+                found.append(f"column {column.name} is {target.type.kind} on the target and would lose {lost}")
         return found + self._key_misfits(table)
 
     def _key_misfits(self, table: Table) -> list[str]:
@@ -105,7 +105,7 @@ class MyTable:
         columns = [column for name in table.identity if (column := self.column(name)) is not None]
         if all(column.generated for column in columns):
             return [
-                f"its key ({', '.join(table.identity)}) is computed there, so its rows cannot get the source's values"
+                f"the target computes its key ({', '.join(table.identity)}), so rows cannot get the source's values"
             ]
         loose = [column.name for column in columns if column.nullable and not column.generated]
         return [f"column {', '.join(loose)} of its key may be NULL"] if loose else []

@@ -70,7 +70,7 @@ class StatementPipeline:
             self.flush()
 
     def now(self, sql: bytes, table: str = "") -> StatementResult:
-        """Sends the queued statements and this one; returns its result. `table`: the table that it concerns."""
+        """Sends the queued statements and then this one; returns the result of this one. It concerns `table`."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()  # together, the statements might be larger than the server accepts
         place = len(self._waiting)

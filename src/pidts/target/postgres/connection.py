@@ -67,7 +67,8 @@ class PostgresConnection:
             raise PrecheckFailed(
                 "target-encoding",
                 f"the database is in {encoding}; only UTF8 can store every text of a source",
-                todo="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+                todo="Name another database in target-database. To create one, run on the target: CREATE DATABASE ... "
+                "ENCODING 'UTF8' TEMPLATE template0",
             )
         with mapped():
             cursor = connection.execute("; ".join((*_SETTINGS, _STATE)))

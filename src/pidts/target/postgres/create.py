@@ -100,7 +100,7 @@ def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
     if check := label_check(column, identifier(column.name)):
         parts.append(f"CHECK ({check})")
     if column.generated and made is None:
-        notes.append(f"column {column.name}: generated on the source, a plain column with the same values here")
+        notes.append(f"column {column.name}: generated on the source, a plain column with equal values on the target")
     return " ".join(parts), notes
 
 
@@ -116,12 +116,12 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[KeyNote]]:
         raise refuse(table, "no-key", what, "This is a fault of pidts: please report it")
     if any(table.column(name).type.kind in _UNINDEXED for name in key.columns):
         note = (
-            f"key {key.name}: left out, since an index here holds whole values and no prefixes of "
+            f"key {key.name}: left out, since an index of PostgreSQL has whole values, not prefixes, of "
             f"({', '.join(key.columns)})"
         )
         return [], [KeyNote(note)]
     if not key.unique and sum(_bytes(table.column(name).type) for name in key.columns) > _LONGEST:
-        note = f"key {key.name}: left out, since its values may exceed the {_LONGEST} bytes that an index takes here"
+        note = f"key {key.name}: left out, since its values may exceed PostgreSQL's {_LONGEST} bytes for an index entry"
         return [], [KeyNote(note)]
     columns = ", ".join(map(identifier, key.columns))
     unique = "UNIQUE " if key.unique else ""

@@ -63,7 +63,8 @@ def new_schema(name: str) -> str:
     """Quotes the name of a schema that is created. Raises if PostgreSQL reserves the name."""
     if name.startswith("pg_"):
         what = f"PostgreSQL allows no schema {name}, since names that begin with pg_ are its own"
-        raise Halted("bad-identifier", what, todo="Write a route that leads its tables to another schema")
+        todo = f"Write a route that gives the tables of {name} another schema on the target"
+        raise Halted("bad-identifier", what, todo=todo)
     return identifier(name)
 
 

@@ -59,7 +59,7 @@ _NAME = r'(?:"(?:[^"]|"")+"|[^\s."]+)'
 _DEPENDENT_VIEW = re.compile(rf"\b((?:materialized )?view) ({_NAME}(?:\.{_NAME})?) depends on")
 """A view in an error's detail, and its name as SQL."""
 _NO_DATABASE = re.compile(r'database ".+" does not exist')
-"""The driver's text names the host, too, and a host may be called `database`."""
+"""The error for a missing database. The quotes exclude a host that is called `database`."""
 _QUESTION = "Is the server running "
 """The beginning of a line that the driver adds if it reaches no server. `UNREACHABLE_TODO` asks the same question."""
 _OF_SERVER = "connection to server "
@@ -80,7 +80,7 @@ _NOT_READY = "the database system is "
 
 
 class StatementRefused(Halted):
-    """The error for a statement that PostgreSQL has refused. Callers may extend the message by the error code."""
+    """The error for a statement that PostgreSQL has refused."""
 
     sqlstate = ""
     columns: tuple[str, ...] = ()
@@ -253,11 +253,11 @@ def _lacks_access(what: str, state: str) -> bool:
 def _login_todo(what: str, place: str, state: str) -> str:
     grants = grants_command("postgresql", place)
     if _lacks_database(what, state):
-        return "On the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
+        return "Run on the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
     if _NO_ENTRY in what:
-        return "On the target, let this machine's address in (pg_hba.conf), then: SELECT pg_reload_conf()"
+        return "Add this machine's address to the target's pg_hba.conf, then run on the target: SELECT pg_reload_conf()"
     if _lacks_access(what, state):
-        return f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
+        return f"As an administrator of the target, run the statements that `{grants}` prints. {ADMIN_TODO}"
     return without_password(what) or account_todo(f"`{grants}` prints CREATE ROLE and GRANT")
 
 

@@ -77,7 +77,7 @@ class _RoleQueries:
     def on_database(self, database: str) -> Iterator[MissingPrivilege]:
         for privilege, why in (
             ("CONNECT", "to log in"),
-            ("CREATE", f"to make {self._meta_schema}, and the schemas of the source"),
+            ("CREATE", f"to create the schema {self._meta_schema}, and schemas for the source's databases"),
         ):
             has = self._has("SELECT pg_catalog.has_database_privilege(%s, %s, %s)", database, privilege)
             yield self._need(privilege, "database", identifier(database), why, held=has)
@@ -102,7 +102,7 @@ class _RoleQueries:
             return
         for privilege in ("USAGE", "CREATE"):
             has = self._has("SELECT pg_catalog.has_schema_privilege(%s, %s, %s)", schema, privilege)
-            yield self._need(privilege, "schema", identifier(schema), "to make tables there", held=has)
+            yield self._need(privilege, "schema", identifier(schema), "to create tables in the schema", held=has)
 
     def on_tables(self, names: Sequence[TableName]) -> Iterator[MissingPrivilege]:
         found = _rows(

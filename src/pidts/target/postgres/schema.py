@@ -115,7 +115,8 @@ class PostgresSchema(ServerSchema[PgTable]):
                 "type-not-possible",
                 f"pidts.types chooses postgis for column {shapes[0].name}, and this database has no such extension",
                 where=Where(table=str(table.name)),
-                todo="CREATE EXTENSION postgis in the target's database, or choose no type: the column becomes bytea",
+                todo="Run CREATE EXTENSION postgis in the target's database. Or choose no type for the column in "
+                "pidts.types: the column becomes bytea",
             )
         columns = (
             replace(one, type=replace(one.type, chosen=self._geometry)) if one in shapes else one

@@ -110,7 +110,7 @@ class PostgresSession(PostgresConnection):
         return pa.table(columns, names=list(table.identity))
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which `compared` gives `keys` and `others` the same form."""
+        """Returns the indexes at which `compared` gives `keys` and `others` the same form."""
         pairs = zip(*(self.compared(table, each).to_pylist() for each in (keys, others)), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 

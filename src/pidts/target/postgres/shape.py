@@ -101,7 +101,7 @@ class PgTable:
 
     @property
     def table(self) -> Table:
-        """Returns the table in the product's model, with the nearest types."""
+        """Returns the table as a `Table` of PiDTS, with the nearest MySQL types."""
         return Table(
             name=self.name,
             columns=tuple(
@@ -123,7 +123,7 @@ class PgTable:
         for column in table.columns:
             target = self.column(column.name)
             if target is not None and not target.generated and (lost := loss(column.type, nearest_type(target.type))):
-                found.append(f"column {column.name} is {target.type} and would lose {lost}")
+                found.append(f"column {column.name} is {target.type} on the target and would lose {lost}")
         needy = [
             column.name
             for column in self.columns

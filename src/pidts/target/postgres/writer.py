@@ -296,7 +296,7 @@ def _unnoted(table: Table, column: str, count: int) -> None:
 
 
 def _has_plain_key(table: Table) -> bool:
-    """Whether the key is one column whose values are equal only if their bytes are."""
+    """Whether the key is one column whose values are equal only if their bytes are equal."""
     types = [table.column(name).type for name in table.identity]
     return len(types) == 1 and (types[0].is_integer or types[0].is_text or types[0].is_bytes)
 

@@ -226,9 +226,9 @@ def test_columns_of_a_fixed_width_would_lose_what_is_short(session: TargetSessio
     short, alike = (ColumnType(Kind.BINARY, length=length) for length in (2, 4))
     structure = table(name, {"id": INT, "v": text(), "b": ColumnType(Kind.VARBINARY, length=4), "c": short, "d": alike})
     assert session.schema.misfits(structure) == [
-        "column v is char there and would lose trailing spaces",
-        "column b is binary there and would lose the length of short values",
-        "column c is binary there and would lose the length of short values",
+        "column v is char on the target and would lose trailing spaces",
+        "column b is binary on the target and would lose the length of short values",
+        "column c is binary on the target and would lose the length of short values",
     ]
 
 

@@ -60,7 +60,7 @@ _READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
 Executed = Callable[[TableName, Iterable[bytes]], bool]
 """Executes statements with row events. Returns False if one is refused; then none of them has an effect."""
 _Images = Callable[[int, int], pa.Array | None]
-"""Returns the images of the rows from the first place to the second; None if a value cannot be encoded."""
+"""Returns the images of the rows from the first index to the second; None if a value cannot be encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class CopyEvents:
         return done if self._execute(self._layout.table, made()) else 0
 
     def _made(self, kind: EventType, times: Numbers, images: _Images) -> Iterator[tuple[int, int, list[bytes]]]:
-        """Yields, for each event, the place after its last row, the number of its copies, and its statements."""
+        """Yields, for each event, the index after its last row, the number of its copies, and its statements."""
         first, copies, ends = 0, 0, np.cumsum(times)
         while first < len(times):
             last = max(int(np.searchsorted(ends, copies + self._copies, side="right")), first + 1)
@@ -192,8 +192,8 @@ class CopyEvents:
 def paired(by: Sequence[str], deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> tuple[Numbers, Numbers]:
     """Pairs removed copies with new rows that have the same values in some columns.
 
-    Returns the place in `deletes`, and the place in `upserts`, of each pair, in the order of these values. A row of
-    `deletes` is in at most as many pairs as `times` says, and a row of `upserts` in at most one.
+    Returns the index in `deletes`, and the index in `upserts`, of each pair, in the order of these values. A row of
+    `deletes` is in at most as many pairs as `times` says, and a row of `upserts` in at most one pair.
     """
     none: Numbers = np.zeros(0, np.int64)
     if not by or not deletes.num_rows or not upserts.num_rows:

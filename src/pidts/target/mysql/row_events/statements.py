@@ -4,7 +4,7 @@ BINLOG is the statement by which `mariadb-binlog` replays a log. The server exec
 parses no values, and it looks for a row by its primary key. An event that updates or deletes a missing row, or inserts
 an existing row, is an error. Then the whole statement has no effect.
 
-A row of an update has two images: first only the key, then the whole row. In a table without a key, both are whole.
+A row of an update has two images: first only the key, then the whole row. Without a key, both images are whole rows.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RowLayout:
     types: tuple[CellType, ...]
     nullable: tuple[bool, ...]
     key: tuple[int, ...]
-    """The places of the primary key's columns, ascending, since images have the table's order."""
+    """The indexes of the primary key's columns, in ascending order, since images have the table's order."""
 
     def rows(self, rows: pa.Table, *, updates: bool) -> pa.Array | None:
         """Returns the images of rows as they are in an event that inserts or updates them.
@@ -115,7 +115,7 @@ class RowLayout:
         return _event(EventType.TABLE_MAP, body + _bits(can_be_null, len(self.types)))
 
     def head(self, kind: EventType) -> bytes:
-        """Returns the bytes before the rows in an event of this type. They say which columns the images contain."""
+        """Returns the bytes before the rows in an event of this type: they say which columns the images contain."""
         count = len(self.types)
         whole, key = _bits(range(count), count), _bits(self.key, count)
         present = {EventType.WRITE_ROWS_V1: whole, EventType.UPDATE_ROWS_V1: key + whole}.get(kind, key)

@@ -23,7 +23,7 @@ _EPOCH_MICROS = _EPOCH_DAYS * 86_400_000_000
 """PostgreSQL counts from 2000-01-01."""
 _NULL = b"\xff\xff\xff\xff"
 _FEW = 256
-"""The number of values below which a loop is faster than starting a few kernels."""
+"""The number of values below which a loop is faster than a few calls of Arrow."""
 
 
 class Element(Enum):

@@ -22,7 +22,7 @@ from pidts.target.text import combined, text_of
 
 Fixed: TypeAlias = np.ndarray[Any, Any]
 Wire: TypeAlias = "Fixed | pa.Array"
-"""A numpy array if all values have one length (a NULL may be any value in it); otherwise large binary values."""
+"""A numpy array if all values have the same length (any value stands for NULL); otherwise large binary values."""
 
 _BYTES = pa.large_binary()
 _SIZES = {"smallint": ">i2", "integer": ">i4", "bigint": ">i8"}

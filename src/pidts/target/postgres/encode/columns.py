@@ -143,8 +143,8 @@ def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
                 f"column {name} contains NUL, which PostgreSQL cannot store in text ({rows_of_batch})",
                 where=Where(table=str(table.name), key=key),
                 todo=f"Remove NUL on the source, or make the column binary. The log still contains the old row, so "
-                f"the task can only get past it by copying the whole table again: {RESYNC}. Or leave the table out "
-                "(ignore-tables)",
+                f"the task can get past this row only if the whole table is copied again: {RESYNC}. Or leave the table "
+                "out (ignore-tables)",
             )
     return None
 
