@@ -192,7 +192,7 @@ def claimed_rows(
             f"the target has checkpoints of {len(stored)} workers of task {task} at {len(places)} different "
             f"places, and worker-count is now {workers}",
             where=Where(source=source),
-            todo=f"Run the task with worker-count: {len(stored)} until its batch is done, then change it",
+            todo=f"Run the task with worker-count: {len(stored)} until its batch is done, then change worker-count",
         )
     latest = max(stored, key=lambda row: row.batch)
     return [replace(latest, worker=worker, epoch=epoch, altered=altered) for worker in range(workers)], True

@@ -236,8 +236,8 @@ def refuse_unfillable(
     )
     if issubclass(kind, ValuesGenerated):
         todo = (
-            "Give the target's generated column an expression that computes the source's values: with `pidts ddl "
-            f"replace`, or on the target by hand, and then run: {SKIP}"
+            "Give the target's generated column an expression that computes the source's values, with `pidts ddl "
+            f"replace`. Or change the column on the target by hand, and then run: {SKIP}"
         )
     return kind(
         "ddl-not-translatable",

@@ -103,7 +103,8 @@ class HiveCatalog:
         """Brings a table to its next state; returns the reason if the table is left as it is."""
         database, name = move.table.schema, move.table.name
         if not (_NAME.fullmatch(database) and _NAME.fullmatch(name)):
-            return "" if move.goal is None else "a metastore knows only names of a-z, 0-9 and _: use a route"
+            refused = "a metastore accepts only names of a-z, 0-9 and _: use a route that gives the table such a name"
+            return "" if move.goal is None else refused
         there = _table(client, database, name)
         found = step(move, None if there is None else _location(there))
         if isinstance(found, str):

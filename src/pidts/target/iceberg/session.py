@@ -23,7 +23,7 @@ from pidts.target.unreal_dates import note_unreal
 _LOADED_BYTES = 128 << 20
 """The most bytes of rows, loaded into a table without a key, that stay in memory until the transaction ends."""
 
-_STORES_NULL = "Write pidts.zero-dates: null, and start again"
+_STORES_NULL = "Set pidts.zero-dates: null, and start the task again"
 
 
 class IcebergSession(CatalogConnection):

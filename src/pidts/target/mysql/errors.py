@@ -338,7 +338,7 @@ def _login_todo(number: int, text: str, place: str) -> str:
     if number == _NO_SUCH_DATABASE:
         return "Create the database on the target (CREATE DATABASE), or correct target-database in the task file"
     if number == _HOST_REFUSED:
-        return f"Make the account for this machine's address: `{grants}` prints the statements. {ADMIN_TODO}"
+        return f"Create the account for this machine's address: `{grants}` prints the statements. {ADMIN_TODO}"
     if number in _NOT_GRANTED:
         todo = f"As an administrator of the target, run the statements that `{grants}` prints. {ADMIN_TODO}"
         return f"{_NO_ACCESS_TODO}. {todo}" if number == _NO_ACCESS else todo

@@ -84,7 +84,7 @@ def would_lose(name: TableName, own: Sequence[str]) -> Halted:
     return Halted(
         "target-shape",
         f"the target's table has {named('column', own)} of its own. TiDB cannot overwrite a BIT of 57 bits or more in "
-        "a row, so the row would be deleted and inserted, and lose its values there",
+        "a row, so PiDTS would delete and insert the row, and the row would lose its values in these columns",
         where=Where(table=str(name)),
         todo="If nothing needs these values, drop the column on the target, then run: pidts ddl retry TASK --source "
         "SOURCE --table TABLE --yes. Otherwise exclude the table in block-allow-list",

@@ -105,7 +105,7 @@ class MyTable:
         columns = [column for name in table.identity if (column := self.column(name)) is not None]
         if all(column.generated for column in columns):
             return [
-                f"the target computes its key ({', '.join(table.identity)}), so rows cannot get the source's values"
+                f"its key ({', '.join(table.identity)}) is computed on the target, and rows need the source's values"
             ]
         loose = [column.name for column in columns if column.nullable and not column.generated]
         return [f"column {', '.join(loose)} of its key may be NULL"] if loose else []

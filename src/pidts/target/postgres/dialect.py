@@ -133,7 +133,7 @@ def default_clause(column: Column) -> tuple[str | None, str | None]:
         return None, None
     if not isinstance(parsed, Expression) and (text := _constant(column.type, parsed)) is not None:
         return text, None
-    return None, f"column {column.name}: default {column.default} has no equivalent and was left out"
+    return None, f"column {column.name}: default {column.default} has no equivalent on PostgreSQL and was left out"
 
 
 def _constant(kind: ColumnType, value: CurrentTime | TextLiteral | BytesLiteral | Number) -> str | None:

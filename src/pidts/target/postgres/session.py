@@ -22,7 +22,7 @@ from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import SchemaChanges, Writer
 from pidts.target.unreal_dates import note_unreal
 
-_STORES_NULL = "Write pidts.zero-dates: null, let the target's column be NULL, and start again"
+_STORES_NULL = "Set pidts.zero-dates: null, allow NULL in the target's column, and start the task again"
 
 
 class PostgresSession(PostgresConnection):
@@ -34,13 +34,13 @@ class PostgresSession(PostgresConnection):
         *,
         meta_schema: str,
         types: TypeMap,
-        changes: SchemaChanges | None,
+        changes: SchemaChanges,
     ) -> None:
         super().__init__(connection, meta_schema=meta_schema)
         self.meta = PostgresMeta(self)
         self.schema = PostgresSchema(self, types)
         on_unreal = partial(note_unreal, refuses=types.refuses_unreal, todo=_STORES_NULL)
-        self._changes, self._has_changed = changes or SchemaChanges(), False
+        self._changes, self._has_changed = changes, False
         self._writer = Writer(self.pipeline, self.schema.shape, self.schema.problems, on_unreal, self._changes)
         self._loader = Loader(self.pipeline, self._writer, on_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
