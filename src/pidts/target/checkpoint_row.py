@@ -3,9 +3,9 @@
 An example of what the digest prevents: somebody sets `lsn` of a row to an earlier Lsn. The next batch begins at this
 Lsn, and applies the later changes a second time. A table without a key then has the inserted rows twice.
 
-The digest is the first member of the JSON in `copy_progress`. An earlier version of PiDTS, which has no digests, reads
-that JSON and writes it without the digest, or writes an empty text if nothing is copied. So a row without a digest is
-accepted if its position agrees with its Lsn.
+The digest is the first member of the JSON in `copy_progress`. An earlier version of PiDTS has no digests: it reads this
+JSON, and writes JSON without a digest, or an empty text if nothing is copied. So a row without a digest is accepted if
+its position agrees with its Lsn.
 
 The second member, `log`, is the checkpoint's log file. It is part of the digested text, so an earlier version with
 digests accepts the row. That version writes the row without this member, and a row without it is accepted.

@@ -1,13 +1,13 @@
 """Reads, writes and removes tombstones in `pidts_meta`. PostgreSQL has its own statement for writing them.
 
 A session that writes tombstones also removes old tombstones. For each tombstone that it writes for a user's table, it
-examines one stored tombstone of this table, and it continues at the key where it last stopped. So while the number of
-the table's tombstones doubles, all former tombstones are examined. The meta table has no index by age: maintaining this
+examines one stored tombstone of this table. It begins at the key where it last stopped. So while the number of the
+table's tombstones doubles, all former tombstones are examined. The meta table has no index by age: maintaining this
 index would be two thirds of all writes.
 
-Old tombstones are found without locks and removed by their keys, since a DELETE by age and other workers would wait for
-each other's rows. They are removed after the COMMIT, outside of transactions. In a serializable transaction, every
-SELECT would lock the rows that it reads, and two sessions would wait for each other's new tombstones.
+Old tombstones are found without locks and removed by their keys: a DELETE by age and the statements of other workers
+would wait for each other. They are removed after the COMMIT, outside of transactions. In a serializable transaction,
+every SELECT would lock the rows that it reads, and two sessions would wait for each other's new tombstones.
 
 If a session ends after its COMMIT and before the removal, a later session finds the old tombstones.
 """

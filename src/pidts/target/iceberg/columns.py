@@ -5,7 +5,7 @@
 | whole numbers, year | int, long; decimal(20, 0) for bigint unsigned | no value is lost |
 | decimal | decimal(p, s); string beyond 38 digits | Iceberg's decimals end at 38 digits |
 | bit(1), bit(2..63), bit(64) | boolean, long, decimal(20, 0) | numbers, as the source shows them |
-| time | string | its range is -838 to 838 hours, that of Iceberg's time is 0 to 24 |
+| time | string | its range is -838 to 838 hours, and the range of Iceberg's time is 0 to 24 hours |
 | datetime, timestamp | timestamp, timestamptz | |
 | bytes, geometry, vector | binary | |
 | everything else | string | |

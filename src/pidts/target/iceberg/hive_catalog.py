@@ -100,7 +100,7 @@ class HiveCatalog:
         raise Transient("metastore-lost", f"no metastore answers: {'; '.join(errors)}")
 
     def _moved(self, client: Any, move: CatalogUpdate) -> str:
-        """Brings a table to its next state; returns the reason if the table is left as it is."""
+        """Brings a table to its next state; returns the reason if the table is not changed."""
         database, name = move.table.schema, move.table.name
         if not (_NAME.fullmatch(database) and _NAME.fullmatch(name)):
             refused = "a metastore accepts only names of a-z, 0-9 and _: use a route that gives the table such a name"

@@ -3,8 +3,8 @@
 Rows, checkpoints and schema changes are committed to the warehouse's own catalog only. A server's catalog names
 metadata files that the warehouse's catalog has named before; no file is copied. A publication
 
-1. chooses the tables whose state in the warehouse differs from the published state, all at the same moment, and records
-   the next state of each;
+1. chooses, all at the same moment, the tables whose state in the warehouse differs from the published state, and
+   records the next state of each;
 2. lets the server replace the former states by the next states, each only if the server still has the former state;
 3. records that the server has the next states.
 

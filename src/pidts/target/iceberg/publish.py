@@ -5,7 +5,7 @@ Crash points, and what is true after each:
 1. before the metadata file is complete: nothing names the files that are written, so no reader finds them. They are
    orphans.
 2. after the metadata file is written, before the catalog's COMMIT: all of these files are orphans, too.
-3. at COMMIT: SQLite commits the whole transaction or nothing of it. The caller reads its checkpoint to find out which.
+3. at COMMIT: SQLite commits the whole transaction or nothing of it. The caller finds out by reading the checkpoint.
 4. after COMMIT: readers find the snapshot, and the checkpoint is saved.
 
 If the current snapshot does not need a file, the file is kept for `KEPT_SECONDS`, for readers that began with an

@@ -15,8 +15,8 @@ no earlier metadata files: servers may remove the earlier files that a table nam
 files.
 
 Two states cannot be reached by a commit: the name now belongs to another table, or the table has returned to an earlier
-schema. Then the table is removed and registered anew. A server does not check the state of a table that it removes, so
-a removal comes directly after the state was read. If a publisher was killed and the server completes its removal late,
+schema. Then the table is removed and registered again. A server does not check the state of a table that it removes, so
+a removal comes directly after the state was read. If a publisher was killed and the server completes the removal late,
 a new table of this name is missing until its next change.
 
 A server changes one table at a time. Removals come first, since servers may refuse a second table with the same files.
@@ -160,7 +160,7 @@ class _Adapter(HTTPAdapter):
 
 
 def _moved(client: _Client, move: CatalogUpdate) -> str:
-    """Brings a table to its next state; returns the reason if the table is left as it is."""
+    """Brings a table to its next state; returns the reason if the table is not changed."""
     there = _table(client, move.table)
     found = step(move, None if there is None else _shown(there))
     if isinstance(found, str):

@@ -188,8 +188,8 @@ class Datacenter:
     def remove_old(self, seconds: int, most: int) -> int:
         """Removes at most `most` rows that are older than `seconds`, and returns their number.
 
-        Rows are removed in the order of their ids, up to the first row that is younger, that a reader has not read, or
-        whose id is above that of `transfer_checkpoint`.
+        Rows are removed in the order of their ids. The first row that is younger, or that a reader has not read, stays,
+        and all rows after it stay, too. Rows with ids above the id in `transfer_checkpoint` also stay.
         """
         cursors = self._session.rows(f"SELECT MIN(id) FROM {self._readers}")
         done = self._session.rows(f"SELECT MIN(id) FROM {self._checkpoint}")

@@ -136,8 +136,8 @@ def render(
 ) -> RenderedChange:
     """Returns the target's statements for a statement of the source.
 
-    Each statement concerns one table, so that it is atomic on every server. `computed` are the columns, in lower case,
-    that this server computes itself.
+    Each statement concerns one table, so that the statement is atomic on every server. `computed` are the columns, in
+    lower case, that this server computes itself.
     """
     match statement:
         case ddl.CreateTable(table=name) | ddl.CreateTableLike(table=name):

@@ -201,8 +201,8 @@ class CopyRemover:
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
         """Returns the number of copies that the target has of each row.
 
-        The CASE has an alias. Without it, the result's column would have the whole CASE as its name, and the client
-        could not read the answer if some bytes of this name are not text.
+        The CASE has an alias. Without an alias, the result's column would have the whole CASE as its name. If some
+        bytes of this name were not text, the client could not read the answer.
         """
         places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
         sql = (

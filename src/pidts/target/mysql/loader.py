@@ -17,7 +17,7 @@ values cannot be written directly in the text:
 - Some numbers of JSON documents would lose digits (`json_decimals`): these rows are written by INSERT.
 
 If all text is ASCII, and a column's charset is not utf8mb4, the statement declares that the text has no charset. The
-bytes are the same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.
+bytes are the same in all charsets, so the server need not convert each byte. This saves a quarter of the server's work.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """Writes net changes to MySQL, MariaDB and TiDB: DELETE by lists of keys, then INSERT ... ON DUPLICATE KEY UPDATE.
 
-ON DUPLICATE KEY UPDATE applies to *any* unique key. If another row still has a new row's value in a secondary unique
-key, the statement would overwrite that row, and silently lose the new row. So a column of the identity is set to
-`IF(the whole identity equals the new identity, the new value, <an error>)`. If the server has found a row with another
+ON DUPLICATE KEY UPDATE applies to *any* unique key. If another row had a new row's value in a secondary unique key, the
+statement would overwrite that other row, and silently lose the new row. So a column of the identity is set to `IF(the
+whole identity equals the new identity, the new value, <an error>)`. If the server has found a row with another
 identity, the statement fails.
 
 The error is a subquery of two rows. NULL would not always cause an error in a NOT NULL column: an AUTO_INCREMENT column
 would become 0, a TIMESTAMP of MariaDB the current time, and the other row would be lost. But TiDB computes subqueries
 before it reads rows. So on TiDB the value is a number outside of every integer column's range, or NULL.
 
-A key's collation on the target may treat more texts as equal than the source's does (`a` and `a ` under PAD SPACE,
-accents, case). So the IF compares text byte by byte. Otherwise two rows of the source would become one, and only the
-later row would stay.
+A key's collation on the target may treat more texts as equal than the source's collation (accents, case, or `a` and
+`a ` under PAD SPACE). So the IF compares text byte by byte. Otherwise two rows of the source would become one row, and
+only the later row would stay.
 
-TiDB reverses the bytes of a wide BIT that the statement names as VALUES(column). Tables with such a column are written
-by DELETE and INSERT there.
+TiDB reverses the bytes of a wide BIT that the statement names as VALUES(column). On TiDB, tables with such a column are
+written by DELETE and INSERT.
 
-Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
-that the condition can name its new value.
+Columns that the target computes itself are not written. But if the key contains such a column, the statement sets the
+column to DEFAULT, so that the condition can name the column's new value.
 
 Many rows are written to MariaDB as events of a log instead (`row_events`), if the server and the table allow it.
 
@@ -264,7 +264,7 @@ def _rows(prepared: PreparedTable, update: bytes, rows: pa.Table) -> _Text:
 
 
 def _removal(prepared: PreparedTable, keys: pa.Table) -> _Text:
-    """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
+    """Returns a DELETE by `(a=1 AND b=2) OR …`. For `(a, b) IN ((1, 2), …)`, some servers use no index.
 
     If the target's collation is not the source's, texts are also compared byte by byte. Without this, the DELETE would
     also remove rows whose keys are equal only by the target's collation.

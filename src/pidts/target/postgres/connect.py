@@ -20,8 +20,8 @@ from pidts.login import Tls
 from pidts.target.postgres.errors import asks_for_clear_password, offers_no_tls, translate_connect
 
 # When a connection breaks, PiDTS reports the error. psycopg would also log a warning about statements that are still in
-# a pipeline, and a process of Spark, which configures no logs, would print this warning. The level WARNING is the
-# driver's own; a command may have chosen another level before.
+# a pipeline. A process of Spark, which configures no logs, would print this warning. The level WARNING is the driver's
+# own; a command may have chosen another level before.
 _driver_log = logging.getLogger("psycopg")
 if _driver_log.level == logging.WARNING:
     _driver_log.setLevel(logging.ERROR)

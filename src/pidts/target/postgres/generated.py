@@ -8,8 +8,8 @@ If the definition of a generated column changes, or the type of a column that it
 generated. The column becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then
 on.
 
-A generated column of an existing table is accepted if PostgreSQL prints its expression in the same way as the
-expression that it would give to the source's column now (`computed_otherwise`).
+For a generated column of an existing table, PiDTS translates the source's expression anew. The column is accepted if
+PostgreSQL prints its expression in the same way as the new expression (`computed_otherwise`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compares the privileges that a role needs on a PostgreSQL target with those that it has.
 
-A role owns the objects that it creates. So on an empty database the right to create schemas is enough. A role may write
-to tables of other owners if they grant it this privilege, but only the owner of a table can change its structure.
+A role owns the objects that it creates. So on an empty database the right to create schemas is enough. Owners of other
+tables may grant the role the right to write to them, but only a table's owner can change the table's structure.
 """
 
 from __future__ import annotations

@@ -223,8 +223,8 @@ def _on_conflict(table: Table, forms: dict[str, Form]) -> str:
 def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:
     """Returns the statement that removes copies of rows.
 
-    If the target has too few copies of some rows, the statement returns the number of the first of these rows, the
-    wanted copies and the found copies. A `ctid` is unique only within a partition (`part`).
+    If the target has too few copies of some rows, the statement returns three numbers for the first of these rows: its
+    index, the wanted copies and the found copies. A `ctid` is unique only within a partition (`part`).
     """
     all_forms = list(forms.values())
     wanted = [_comparable(each, _stored(each, f"s.c{number}")) for number, each in enumerate(all_forms)]

@@ -4,11 +4,11 @@ The statements are queued in the `StatementPipeline` until an answer is needed, 
 raises their errors. Only rows without a key are removed immediately, since the number of found rows has to be checked
 before anything is committed.
 
-If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns, so that
-the server looks up, compares and copies less. The other columns already have the values that would be written, and the
-lock keeps these values until COMMIT. All other rows are written whole, including rows that this change first removes.
-Triggers, rules and inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked
-whether the table has any of these.
+If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns. So the
+server looks up, compares and copies less. The other columns already have the values that would be written, and the lock
+keeps these values until COMMIT. All other rows are written whole, including rows that this change first removes.
+Triggers, rules and inheriting tables could notice the difference (`UPDATE OF column`). So this module first asks the
+server whether the table has any of them.
 
 `NetChange.expected` contains rows that the target must have before the change. These rows are not read first: the
 statements that change or remove them find them by all columns. The write fails in three cases:

@@ -87,8 +87,9 @@ class CopyEvents:
     ) -> None:
         """`size` is the largest size of one statement in bytes.
 
-        `indexed` are the target's indexed columns; none if nothing may be updated. `slow` lists the tables in which the
-        server reads many rows to find one row, each with the number of its next changes whose rows SQL removes.
+        `indexed` are the target's indexed columns; none if nothing may be updated. `slow` are the tables in which the
+        server reads many rows to find one row. For each of them, it has the number of next changes whose rows SQL
+        removes.
         """
         self._pipeline, self._execute, self._size = pipeline, execute, size
         self._layout, self._indexed, self._slow = layout, tuple(indexed), slow

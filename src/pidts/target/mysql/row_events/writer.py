@@ -7,9 +7,9 @@ next changes (`_PAUSE`) are written as SQL.
 
 For row events, the server leaves out some checks and actions. So they are used only if the result is the same:
 
-- The target has exactly the columns of the source, with the same types. Row events name columns by their places. So
-  before its first event, each transaction locks the table's definition, and compares SHOW CREATE TABLE with the text
-  from which the layout was made.
+- The target has exactly the columns of the source, with the same types. Row events name columns by their numbers. So
+  before its first event, each transaction locks the table's definition. Then it compares SHOW CREATE TABLE with the
+  text from which the layout was made.
 - BINLOG does not check the account's privileges for the table. So the definition is locked by a statement for which the
   server does check them: it is refused if the account may not insert and update rows.
 - Row events fire no triggers (by default) and check no constraints. So tables with triggers or with CHECK constraints,
