@@ -169,7 +169,7 @@ def inserts(run: Run) -> Insert:
 def in_schema(schema: str, quote: str) -> Callable[[str], str]:
     """Returns a function that replaces `pidts_meta` in statements; `quote` is the server's quote for names."""
     if schema == USUAL:
-        return _same
+        return lambda sql: sql
 
     @lru_cache(maxsize=512)
     def renamed(sql: str) -> str:
@@ -181,7 +181,3 @@ def in_schema(schema: str, quote: str) -> Callable[[str], str]:
 def seconds(moment: datetime) -> float:
     """Converts a time to seconds since 1970. A time without a time zone is in UTC, as in all sessions."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _same(sql: str) -> str:
-    return sql

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from pidts.model import Table, TableName
 
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,128}", re.ASCII)
-_BAD_COLUMN = "Hive does not allow the column name {!r}: a name has at most 128 characters, and no , : ; or `"
 _COLUMN = re.compile(r"[^,:;`\x00-\x1f]{1,128}")
 
 CHANGE_COLUMNS = (
@@ -40,14 +39,9 @@ def change_refusal(table: TableName, columns: Sequence[str]) -> str:
     database, name = change_table_name(table)
     if any(not _TABLE.fullmatch(word) for word in (database, name)):
         return f"Hive does not allow the name {database}.{name}: a name consists of at most 128 letters, digits and _"
-    lower = [each.lower() for each in columns]
-    if bad := [each for each in columns if not _COLUMN.fullmatch(each)]:
-        return _BAD_COLUMN.format(bad[0])
-    if own := [each for each in lower if each in {DAY, *dict(CHANGE_COLUMNS)}]:
+    if own := [each.lower() for each in columns if each.lower() in {DAY, *dict(CHANGE_COLUMNS)}]:
         return f"each change table has a column {own[0]} that PiDTS fills"
-    if len(set(lower)) < len(lower):
-        return "Hive has only lower-case names, and in lower case two columns have the same name"
-    return ""
+    return _column_refusal(columns)
 
 
 def change_refusals(tables: Sequence[Table]) -> dict[TableName, str]:
@@ -85,9 +79,12 @@ def _refusal(table: Table) -> str:
     for word in (table.name.schema, table.name.name):
         if not _TABLE.fullmatch(word):
             return f"Hive does not allow the name {word!r}: a name consists of at most 128 letters, digits and _"
-    names = [column.name for column in table.columns]
+    return _column_refusal([column.name for column in table.columns])
+
+
+def _column_refusal(names: Sequence[str]) -> str:
     if bad := [name for name in names if not _COLUMN.fullmatch(name)]:
-        return _BAD_COLUMN.format(bad[0])
+        return f"Hive does not allow the column name {bad[0]!r}: a name has at most 128 characters, and no , : ; or `"
     if len({name.lower() for name in names}) < len(names):
         return "Hive has only lower-case names, and in lower case two columns have the same name"
     return ""

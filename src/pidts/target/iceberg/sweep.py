@@ -212,7 +212,8 @@ def _sweep_dropped(session: CatalogConnection) -> int:
             session.own_database()
             if any(_is_in(each, folder) for each in ServerRecord(session).locations()):
                 continue  # the catalog of a server still has the table
-            if not _names(session, folder):
+            # Another program may have registered the dropped table again.
+            if not any(_is_in(each, folder) for each in _locations(session)):
                 if not is_local(folder):
                     removed += remove_folder(folder)
                 elif path_of(folder).is_dir():
@@ -225,11 +226,6 @@ def _sweep_dropped(session: CatalogConnection) -> int:
         shutil.rmtree(each, ignore_errors=True)
         removed += 1
     return removed
-
-
-def _names(session: CatalogConnection, folder: str) -> bool:
-    """Whether the catalog has a table in this folder: another program may have registered a dropped table again."""
-    return any(_is_in(each, folder) for each in _locations(session))
 
 
 def _tables(session: CatalogConnection, folder: str) -> Iterator[tuple[str, TableMetadata]]:

@@ -45,7 +45,8 @@ def conversion(old: Column, new: Column, name: str, *, cuts: bool | None = None)
     if a is Kind.SET:
         return _set(old, new, name)
     if a in _BYTES and b is Kind.BINARY:
-        return name if old.type == new.type else f"{name} || {_zeros(new.type.length or 1, name)}"
+        zeros = f"decode(repeat('00', {new.type.length or 1} - octet_length({name})), 'hex')"
+        return name if old.type == new.type else f"{name} || {zeros}"
     if a is b or any(a in left and b in right for left, right in _CASTS):
         return name if type_name(old.type) == type_name(new.type) else cast
     return None
@@ -113,7 +114,3 @@ def _set(old: Column, new: Column, name: str) -> str | None:
         f"CASE WHEN {literal(label)} = ANY({name}) THEN {literal(label)} END" for label in new.type.labels
     )
     return f"CASE WHEN {name} IS NOT NULL THEN array_remove(ARRAY[{labels}]::text[], NULL) END"
-
-
-def _zeros(length: int, name: str) -> str:
-    return f"decode(repeat('00', {length} - octet_length({name})), 'hex')"

@@ -133,7 +133,9 @@ class EventWriter:
         if not self._may_replay(name):
             return False
         layout = self._layout(prepared)
-        return layout is not None and self._written(layout, change.upserts, is_new)
+        if layout is None:
+            return False
+        return self._executed(layout.table, ahead(_made(layout, change.upserts, is_new, self._size)))
 
     def copies(self, prepared: PreparedTable, change: NetChange) -> CopyEvents | None:
         """Returns the writer of a change of a table without a key; None if the change has to be written as SQL."""
@@ -188,9 +190,6 @@ class EventWriter:
         )
         ((mode, triggers),) = self._pipeline.now(self._pipeline.text(sql, (name.schema, name.name)), str(name)).rows
         return str(mode) != "STRICT" or int(triggers) > 0
-
-    def _written(self, layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray) -> bool:
-        return self._executed(layout.table, ahead(_made(layout, rows, is_new, self._size)))
 
     @property
     def _size(self) -> int:
