@@ -15,7 +15,7 @@ from pidts.rules import Owners, Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRules:
-    """The task's rules for writing. They do not change during a run."""
+    """The task's rules for writing, which do not change during a run."""
 
     task: str = ""
     source: str = ""

@@ -8,8 +8,8 @@ COMMIT. A commit can be interrupted at these points:
    the server rolls back. Until the server has rolled back, the row stays locked, so the next attempt waits for the lock
    and sees the old checkpoint.
 3. While COMMIT is under way, and its answer is lost: the target has the whole transaction or nothing of it. The next
-   attempt, here or in another process, locks the row. It gets the lock when the old transaction has ended. Then it
-   reads the row. The new Lsn means that the batch is committed (ALREADY). The old Lsn means that the batch has to be
+   attempt, here or in another process, gets the row's lock when the old transaction has ended. Then the attempt reads
+   the row. The new Lsn means that the batch is committed (ALREADY). The old Lsn means that the batch has to be
    written again. A read without the lock could show the old Lsn while the commit is being made, and the batch would be
    written twice.
 4. After COMMIT, before the caller is informed: the caller repeats the batch and gets ALREADY.
@@ -18,8 +18,8 @@ COMMIT. A commit can be interrupted at these points:
    locks the row, and ends with `Fenced`. The lock and the writes are in one transaction, so each write comes after a
    check of the epoch.
 
-If this committer itself was the last to write the row, it does not read the row first. It begins the transaction with a
-statement that *advances* the row. The statement locks the row and saves the new checkpoint. It fails if the row is not
+If this committer itself was the last to write the row, it does not read the row first: the transaction begins with a
+statement that *advances* the row. The statement locks the row and saves the new checkpoint, or fails if the row is not
 exactly as this committer has left it. The whole transaction is sent at once, since after a failed statement the server
 executes neither the writes nor COMMIT. Then:
 
@@ -63,9 +63,9 @@ Again: TypeAlias = Callable[[Halted], bool]
 _log = structlog.get_logger(__name__)
 
 _KEPT_ROW = (
-    "The task's filters leave out some changes of {}. So the target may have kept a row that has this unique value and "
-    "that the source has changed or removed. This is the likely cause: correct that row on the target, or remove it. "
-    "Otherwise: {}"
+    "The task's filters leave out some changes of {}. So it is likely that the target has kept a row that has this "
+    "unique value, and that the source has changed or removed. Correct that row on the target, or remove it. If there "
+    "is no such row: {}"
 )
 """The advice to the operator if two rows need one unique value, and a filter may be the cause."""
 _MOST_TO_ADVANCE = 16 << 10

@@ -165,9 +165,9 @@ class TargetSession(Protocol):
     ) -> pa.Table:
         """Returns rows with schema `table.arrow`: those with the identities `keys`, or the next `limit` after `after`.
 
-        The next rows are in the order of the identity. `only` asks for rows that have these texts in these columns, as
-        the server compares texts. It is not given together with `keys`. In a transaction, the transaction's own writes
-        are visible. With `lock`, nobody else changes these rows before the transaction ends. Others may insert rows
+        The next rows are in the order of the identity. `only`, never given with `keys`, asks for rows that have these
+        texts in these columns, as the server compares texts. In a transaction, the transaction's own writes are
+        visible. With `lock`, nobody else changes these rows before the transaction ends. Other sessions may insert rows
         that are missing.
         """
 
@@ -189,7 +189,7 @@ class TargetSession(Protocol):
 
 
 class Target(Protocol):
-    """The data for connecting to a target. It can be pickled, since it is sent to Spark's tasks."""
+    """The data for connecting to a target, which can be pickled, since it is sent to Spark's tasks."""
 
     @property
     def piece_rows(self) -> int:

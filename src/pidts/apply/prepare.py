@@ -216,8 +216,8 @@ class _FullImages:
     presence: list[Presence]
     """For changes that are compared with the target, the columns that the log has."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
-    """Partial changes of tables with locked rows, with the completion of their images. They are completed after the
-    comparison with the target: a change that is set aside needs no row of the target.
+    """Partial changes of tables with locked rows, with the completion of their images. The images are completed after
+    the comparison with the target: a change that is set aside needs no row of the target.
     """
     logged: list[ChangeBatch]
     """All changes, including changes that are not applied. A value that is neither in the log nor needed is NULL."""

@@ -9,8 +9,8 @@ row alone:
 
 No try leaves anything on the target, even if the search is interrupted:
 
-1. Each try is a transaction of its own. Like the commit, it runs under the lock of the worker's checkpoint, but it is
-   never committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The
+1. Each try is a transaction of its own. Like the commit, a try runs under the lock of the worker's checkpoint, but is
+   never committed. A try is rolled back here or, after a lost connection or the end of the process, by the server. The
    next run finds the same checkpoint, and meets the same refusal.
 2. The row is not found in three cases: a try fails for another reason, the target no longer refuses the row, or the
    time is too short for all tries. Then the server's refusal is reported unchanged.

@@ -4,8 +4,8 @@ The repair is correct because of the order of its steps:
 
 1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the task does not change
    the target.
-2. The rows are read from the source. They are at least as new as any checkpoint, since the source was read after the
-   checkpoints were locked.
+2. The rows are read from the source. These rows are at least as new as any checkpoint, since the source was read after
+   the checkpoints were locked.
 3. The rows are written, and rows that the source does not have are removed. COMMIT.
 
 Later, the log between a checkpoint and the reading is applied to rows that already contain its changes. The result is

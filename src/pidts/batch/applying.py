@@ -58,7 +58,7 @@ _ORDINARY_BYTES = 64 << 20
 """The size of one part, in bytes, if the whole batch is in memory anyway. Long sorted parts are written faster."""
 
 _LARGE_BYTES = 1 << 20
-"""After a part with more bytes, freed memory is given back. This takes as long as decoding a few rows."""
+"""After a part with more bytes, freed memory is given back, which takes as long as decoding a few rows."""
 
 _FEW = 64
 """Up to this many rows are handled one by one. For so few, calls of Arrow would take longer."""

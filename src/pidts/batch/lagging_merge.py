@@ -1,8 +1,9 @@
 """Determines which merged tables have lagging members in a batch, and when the record of their moved keys is removed.
 
 A merged table is *lagging* while one of its source tables is held at an earlier place on any worker
-(`pidts.apply.merge.moved_rows`). It is also lagging, for the rest of a batch, if a transaction with changes of it does
-not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows may be in two parts.
+(`pidts.apply.merge.moved_rows`). A merged table is also lagging, for the rest of a batch, if a transaction with changes
+of the table does not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows may
+be in two parts.
 
 Each commit of a lagging table updates the record of moved keys; commits of other tables do not. So the record must be
 empty before a table becomes lagging again: otherwise an old entry would count although its key has moved again.
@@ -14,8 +15,8 @@ empty before a table becomes lagging again: otherwise an old entry would count a
    end of a transaction.
 3. Crash between two workers' commits of that batch: the workers are at different places. Until they are at the same
    place again, the next run removes nothing and treats all merged tables as lagging. Then step 1 follows.
-4. A replaced run may come late to the removal. It locks a checkpoint and compares the epoch. If the next run has
-   already claimed the task, the replaced run is refused. If not, the next run's claim waits until the removal is
+4. A replaced run may come late to the removal. Each removal locks a checkpoint and compares the epoch. If the next run
+   has already claimed the task, the replaced run is refused. If not, the next run's claim waits until the removal is
    committed.
 
 The record of moved keys is not needed if the target's key separates the members' rows, or if no table is routed.

@@ -22,8 +22,8 @@ A run may be interrupted at these points:
 2. The relay does not have the checkpoint's place yet, for example because tables wait at an earlier place: nothing is
    compared at the start. A batch that moves the checkpoint begins at this place, so the relay then has the next entry.
 3. Between the comparison at the start and a batch, the relay is emptied and filled again: the next batch compares
-   before it writes. The reader notices it even if somebody has removed the relay's folder under a running task
-   (`relay.refetch`). It returns no entries of another server that begin before the place from which it reads on.
+   before it writes. The relay's reader notices it even if somebody has removed the relay's folder under a running task
+   (`relay.refetch`). The reader returns no entries of another server that begin before the place where it continues.
 4. The run has compared the source's log, and then the source is reset while the run waits for a relay that ends before
    the checkpoint: the wait ends with an error, and the next attempt compares again.
 5. During a commit: the position and the log file are in one row, so they belong together.

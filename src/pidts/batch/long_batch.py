@@ -10,8 +10,8 @@ driver, a run may also end while the batch is under way:
    are transactions of their own, and stay committed with their checkpoints.
 2. A part waits for a lock on the target, so the batch cannot be left between two parts. The process ends, and the
    server rolls back. The next run's claim waits for this.
-3. With several workers, some may have committed the batch, and others have not. Each has its own checkpoint, and the
-   next run begins at the place that all workers have reached (`pidts.batch.workers`).
+3. With several workers, some may have committed the batch, and others have not. Each worker has its own checkpoint, and
+   the next run begins at the place that all workers have reached (`pidts.batch.workers`).
 
 In each case the next run plans again what is not committed.
 """

@@ -20,7 +20,7 @@ from pidts.reduce.key_numbers import key_numbers
 def only_removed(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
     """Returns the DELETEs after which the row is not written again.
 
-    Each DELETE has its row also as its after image. This image is not written. It distinguishes these DELETEs from
+    Each DELETE has its row also as its after image. This image is not written, but distinguishes these DELETEs from
     DELETEs of the source's own zone.
     """
     return [found for batch in batches if len(found := _removed(batch))]

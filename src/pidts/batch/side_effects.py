@@ -56,13 +56,13 @@ class SideEffects:
         self._upto: Lsn | None = None
         """The end of the relay when the source was asked. Its answers are valid for statements up to this place."""
         self._found: set[Lsn] = set()
-        """The statements that may have side effects. They are not judged again, so a batch always ends before them."""
+        """The statements that may have side effects. A batch always ends before such a statement: it is judged once."""
         self._passed: dict[Lsn, None] = {}
-        """The last statements without side effects. They are not judged again: a statement may have a million
+        """The last statements without side effects. Such a statement is not judged again: it may have a million
         characters, and each table that has waited reads the log again.
         """
         self._temporary: dict[TableName, None] = {}
-        """The last temporary tables in the log. They have no triggers, and the source's catalog does not show them."""
+        """The last temporary tables in the log. Such tables have no triggers, and are not in the source's catalog."""
 
     def logged(self, entry: LogEntry) -> Logged:
         """Returns a function that reads the statements of an entry of the relay."""

@@ -1,4 +1,4 @@
-"""Commands for the advice of errors. They are complete, so that an operator can paste them into a shell.
+"""Complete commands for the advice of errors: an operator can paste them into a shell.
 
 The code that finds a fault often knows neither the task file nor the place of the schema change. So it writes the words
 TASK, SOURCE, LSN and TABLE. Code that knows the values replaces the words: a halt knows its source, Lsn and tables, and

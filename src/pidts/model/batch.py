@@ -31,7 +31,7 @@ def change_schema(table: Table) -> pa.Schema:
     columns. Otherwise it has a bitmap of columns for each image of the operation: first for the before image, then for
     the after image. Each bitmap has whole bytes, with the first column in the lowest bit. An insert with two bitmaps is
     the second half of an update whose first half belongs to another worker. A column that an image lacks is null in the
-    image's struct. This does not mean that the column's value is NULL.
+    image's struct, although the column's value need not be NULL.
     """
     row = image_type(table)
     return pa.schema(

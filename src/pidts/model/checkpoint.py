@@ -19,7 +19,7 @@ class Checkpoint:
     source: str
     worker: int
     batch: int = 0
-    """The number of the worker's last batch in this run. It shows the order of batches that do not move the Lsn."""
+    """The number of the worker's last batch in this run: numbers show the order of batches that do not move the Lsn."""
     lsn: Lsn
     """The target has everything up to and including this place."""
     gtid: str = ""
@@ -66,7 +66,8 @@ class DdlJournal:
     statement: str
     """The statement as the source ran it."""
     rendered: tuple[str, ...]
-    """The target's statements, in order. They are fixed when the change begins: a restart continues the same list."""
+    """The target's statements, in order. The list is fixed when the change begins, and a restart continues this list.
+    """
     step: int
     """The index of the next statement in `rendered`."""
     before: Mapping[str, str | None] = field(default_factory=dict)
@@ -90,6 +91,6 @@ class RenderedChange:
     statements: tuple[str, ...]
     notes: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
-    """Statements for which no batch has to wait. Each is executed separately, after `statements` are committed."""
+    """Statements for which no batch has to wait, each executed separately after `statements` are committed."""
     computed: frozenset[str] = frozenset()
     """If the statements create or alter a table: the columns whose values the target computes itself afterwards."""

@@ -15,7 +15,7 @@ class CutoverStage(StrEnum):
     """How far a cutover has come. A crash may leave it in each of these states."""
 
     BEGUN = "begun"
-    """Sources may be read-only, and the target may have constraints. The task may run. All can be undone."""
+    """Sources may be read-only, and the target may have constraints. The task may run. All steps can be undone."""
     STOPPING = "stopping"
     """The target has everything, and the task must not run any more."""
     DONE = "done"
@@ -111,7 +111,7 @@ class CutoverCommand:
     process: int
     """The number of the process on its machine."""
     began_at: float
-    """When the command began, in seconds since 1970. This distinguishes commands whose process numbers are equal."""
+    """When the command began, in seconds since 1970: this time distinguishes commands with equal process numbers."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"

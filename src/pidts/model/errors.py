@@ -1,4 +1,4 @@
-"""The errors of PiDTS. Each says what happened, where, and what to do now."""
+"""The errors of PiDTS. Each error says what happened, where, and what to do now."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ class PidtsError(Exception):
     ) -> None:
         """`instead`: if a schema change fails, statements for the target that an operator may complete and run.
 
-        `values` are lines about a row's values on both sides. They are not part of the error's text or JSON, so no log
-        line has them.
+        `values` are lines about a row's values on source and target. The error's text and JSON do not have these lines,
+        so no log line has them.
         """
         what, todo = printable(what), printable(todo)
         super().__init__(code, what, where, todo)

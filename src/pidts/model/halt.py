@@ -146,6 +146,6 @@ class DdlCommand:
     statements: tuple[str, ...] = ()
     """The operator's statements, one in each text, in the target's SQL and with the target's names."""
     number: int = 0
-    """Each ddl command gets a new number. It shows whether a command was replaced after it was read."""
+    """Each ddl command gets a new number. The number shows whether the command was replaced after it was read."""
     taken: bool = False
     """Whether a run has begun to execute the command. The journal has the progress."""

@@ -128,7 +128,7 @@ class Table:
 
     @property
     def arrow(self) -> pa.Schema:
-        """Returns one field per column. All are nullable, since an image may lack columns that are NOT NULL."""
+        """Returns one field per column. All fields are nullable, since an image may lack columns that are NOT NULL."""
         if self._arrow is None:  # cached, since each batch uses this schema some 20 times
             made = pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
             object.__setattr__(self, "_arrow", made)

@@ -31,7 +31,7 @@ NOTES = Table(
     tuple(Column(name, type_, nullable=False) for name, type_ in _TYPES.items()),
     (Key("PRIMARY", tuple(_TYPES)[:6], unique=True, primary=True),),
 )
-"""The structure of the table of notes. Its name has no schema, so it is never the name of a task's table."""
+"""The structure of the table of notes. This name has no schema, so it is never the name of a task's table."""
 
 
 def only_notes(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:

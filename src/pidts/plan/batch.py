@@ -58,7 +58,7 @@ class LogSlice:
 
     @property
     def parts(self) -> tuple[Extent, ...]:
-        """Returns the extents that are read. They contain only complete transactions, all from one log file."""
+        """Returns the extents that are read, which have only complete transactions, all from one log file."""
         ends = (*(first for first, _ in self.gaps), self.extent.end)
         begins = (self.extent.offset, *(after for _, after in self.gaps))
         return tuple(Extent(self.extent.segment, begin, end - begin) for begin, end in zip(begins, ends, strict=True))

@@ -74,15 +74,14 @@ class HeldTablesOfBatch:
         self._kept, self._origin = kept, origin
         self._limits, self._relevance_of, self._done = limits, relevance_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[HeldTables]]] = {}
-        """Schema changes of tables held at several places. Each has all tables of the change, and the tables that wait.
-        """
+        """Schema changes of tables held at several places, each with all its tables, and the tables that wait."""
         self._taking_along: list[Lsn] = []
         """The places of moved tables for which released tables wait."""
 
     def advance(
         self, held_tables: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn
     ) -> None:
-        """Advances the held tables as far as possible. Those in `overtaken` wait for a schema change in this batch."""
+        """Advances the held tables as far as possible. `overtaken` are held tables at a schema change of this batch."""
         stopped, moving, done = set(map(id, overtaken)), list[HeldTables](), self._done
         for waiting in held_tables:
             is_due = waiting.due is not None and not (done and waiting.due in done)
@@ -119,10 +118,10 @@ class HeldTablesOfBatch:
         """Advances tables so that tables which are released at the same time read the log together.
 
         A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
-        *released*. They wait until tables from an earlier place reach them, and are held together with these from then
-        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Meanwhile,
-        only the released tables at the latest place are moved: they catch up first. So the tables that are released
-        together do not read the log more than twice.
+        *released*. Released tables wait until tables from an earlier place reach them, and are then held together with
+        these tables. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`).
+        Meanwhile, only the released tables at the latest place are moved: they catch up first. So the tables that are
+        released together do not read the log more than twice.
 
         Nothing more than each table's place is stored. After a crash, the tables that have not moved reach their
         changes again, find in the journal that these are done, and are released again.

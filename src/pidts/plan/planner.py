@@ -33,8 +33,8 @@ held before it.
 The copy reads rows when little of the log is left after the batch. If rows were read during a backlog, their window
 would contain the backlog. The copy progresses even if the source writes without pause: as long as batches keep up with
 the source, the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to
-reach the end of a window. If a window is too long to be held in memory, only its staged rows are dropped. They are read
-again in smaller pieces, until the window is short enough.
+reach the end of a window. If a window is too long to be held in memory, only its staged rows are dropped. These rows
+are read again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations

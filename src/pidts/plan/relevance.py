@@ -18,8 +18,7 @@ entry; None: the end of the relay.
 
 
 NOTES = "*"
-"""A value of `Relevance.origin`: the transaction has notes about changes that were already made. It is no zone's name.
-"""
+"""A value of `Relevance.origin`, and no zone's name: the transaction has notes about changes that were already made."""
 
 
 class RelevanceKind(Enum):

@@ -271,7 +271,7 @@ class PlanState:
 
     @property
     def places(self) -> Places:
-        """Returns the places of all tables. They are kept, since each batch needs them several times."""
+        """Returns the places of all tables. The result is kept, since each batch needs it several times."""
         if self._places is None:
             places = Places(self.lsn, self.held_earlier.places, self.held_earlier)
             object.__setattr__(self, "_places", places)

@@ -189,7 +189,7 @@ class KeyedTarget(Protocol):
 
 
 class TargetSide(KeyedTarget, Protocol):
-    """The target. It returns rows in the source's types."""
+    """The target, which returns rows in the source's types."""
 
     @property
     def has_sums(self) -> bool:
@@ -207,7 +207,7 @@ class TargetSide(KeyedTarget, Protocol):
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns a checksum that can be compared with the source's; None if the target cannot compute it.
 
-        Equal rows may have different checksums. It is extremely unlikely that different rows have equal checksums.
+        Equal rows may have different checksums. Different rows hardly ever have equal checksums.
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:

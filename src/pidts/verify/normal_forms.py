@@ -38,7 +38,7 @@ def real_dates_only(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def parsed_json(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Returns JSON documents in one spelling: order of keys, spaces, escapes, `1.0` or `1`.
 
-    A text that is no document, or that Python cannot parse, is returned unchanged. It differs from all documents.
+    A text that is no document, or that Python cannot parse, is returned unchanged, and differs from all documents.
     """
     texts = [None if text is None else _document(text) for text in values.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])

@@ -23,10 +23,10 @@ One round, for many keys at once:
      and the target's row is different. In about one of eight rounds, these are also the same two rows as in the round
      before. Eight such rounds in a row are required, so fewer than one of a million such rows count as different.
 
-Rows that change in each round are *unsettled*, and so are rows whose log cannot be waited for. They are listed and
-counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
-operator are *locked*, in any of these cases. If a change that is made during the comparison is lost, the next
-comparison finds it.
+Rows that change in each round are *unsettled*, and so are rows whose log cannot be waited for. Unsettled rows are
+listed and counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set
+aside for an operator are *locked*, in any of these cases. If a change that is made during the comparison is lost, the
+next comparison finds it.
 """
 
 from __future__ import annotations

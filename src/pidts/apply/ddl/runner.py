@@ -39,7 +39,7 @@ was replaced. So:
 5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds that the change was made,
    and step 5 is repeated. After: the journal says "done".
 
-**A ddl command** about the change is given before the change runs, or after it has failed. It is stored on the target.
+**A ddl command** about the change is given before the change runs, or after it has failed, and is stored on the target.
 One commit begins the journal with the command's statements, and marks the command as taken if no newer command has
 replaced it. Crash before this commit: nothing happened, and the next attempt reads the command again, or a newer one.
 After: the journal says which step is next. If a journal was begun without the command, the command begins a new journal
@@ -60,9 +60,9 @@ journal it is.
 - Another run has taken over one of these sources: the commit records "done" for no member. The members of that source
   arrive again in the new run.
 
-A run may be replaced in the middle of a change. It keeps the lock until its statement has ended, and the new run waits
-for the lock in step 1. The old run fails in step 5, and the new one finds that the change was made. Batches of rows
-never wait for a schema change here.
+A run may be replaced in the middle of a change. The old run keeps the lock until its statement has ended, and the new
+run waits for the lock in step 1. The old run fails in step 5, and the new one finds that the change was made. Batches
+of rows never wait for a schema change here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Refuses columns that MariaDB writes to its log with wrong values, unless the target computes them itself.
 
-These are `VIRTUAL` columns that are computed from the AUTO_INCREMENT column (`pidts.schema.computed.of_the_counter`).
+The values of `VIRTUAL` columns that are computed from the AUTO_INCREMENT column are wrong in MariaDB's
+log (`pidts.schema.computed.of_the_counter`).
 """
 
 from __future__ import annotations

@@ -42,11 +42,11 @@ next change of the key is set aside, whatever row it makes. There is no short pr
 
 Three alternatives were rejected:
 
-- Lock each change that was already made. This needs no record, and is right for any number of zones. But jobs that run
-  in every zone, and delete or update the same rows, would lock all of these rows.
-- Compare places in the logs: had the change's zone seen this zone's write? This would be exact. But only rows of the
-  meta tables show what a zone had seen, and tasks do not decode these rows.
-- Lock only the changes that make the earlier row again. This is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
+- Lock each change that was already made. No record would be needed, for any number of zones. But jobs that run in every
+  zone, and delete or update the same rows, would lock all of these rows.
+- Compare places in the logs: had the change's zone seen this zone's write? The answer would be exact. But only rows of
+  the meta tables show what a zone had seen, and tasks do not decode these rows.
+- Lock only the changes that make the earlier row again. A counterexample: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
 
 **Three zones and more.** A third zone gets the same change from both zones. Then a program there may make the earlier
 row again. This change may reach the two zones before each has the other's change, so they cannot notice the conflict.

@@ -77,7 +77,7 @@ class ComparisonSettings:
     """
 
     expects: bool
-    """Whether the target itself may compare rows while it writes them. This concerns tables without locked rows."""
+    """Whether the target itself may compare rows of tables without locked rows while it writes them."""
 
     inserts: bool
     """Whether the target may be asked to refuse a new row if its key exists. Another program may have inserted the key
@@ -203,8 +203,8 @@ class _Check:
     def _unread(self, batch: ChangeBatch) -> _Unread:
         """Returns the keys whose rows are not read.
 
-        NEW means: only the rows of new keys are not read. This is the result only if all rows that the batch changes or
-        deletes equal the source's rows; they are read here.
+        NEW means: only the rows of new keys are not read. The result is NEW only if all rows that the batch changes or
+        deletes equal the source's rows; these rows are read here.
         """
         if not self._may_expect(batch):
             return _Unread.NONE
@@ -220,8 +220,8 @@ class _Check:
     def _may_expect(self, batch: ChangeBatch) -> bool:
         """Whether the target itself may compare these changes with its rows, while it writes them.
 
-        It must not compare them if owners, deletes of other tasks or unique values also decide, or if the target may
-        already have the changes.
+        False if owners, deletes of other tasks or unique values also decide, or if the target may already have the
+        changes.
         """
         settings = self.settings
         if not settings.expects or not settings.compares(batch) or settings.may_share(batch):

@@ -10,9 +10,9 @@ A DELETE that finds no row does not show which case this is: perhaps two zones h
 follows. So nothing is locked yet. The DELETE is recorded in the zone's meta schema, and a later INSERT of the key by
 another task is set aside. The lock says which task has deleted a row of the key. Two alternatives were rejected:
 
-- Causal delivery: task bc waits until c has everything from a that b had. This needs no locks. But bc would wait as
-  long as ac waits. And for each transaction of b, bc would have to know how far every other task had applied its log,
-  in numbers that can be compared.
+- Causal delivery without locks: task bc waits until c has everything from a that b had. But bc would wait as long as ac
+  waits. And for each transaction of b, bc would have to know how far every other task had applied its log, in numbers
+  that can be compared.
 - Ignoring an INSERT that equals the deleted row. But a zone may insert an equal row once more. This row would be lost
   without a message.
 

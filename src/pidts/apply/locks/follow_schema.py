@@ -1,6 +1,6 @@
 """Decides whether held changes can be applied after a schema change of their table, and converts the changes' columns.
 
-A held change keeps the structure that it has in the log. It is converted, column by column, when its lock is resolved:
+A held change keeps the structure that it has in the log, and is converted, column by column, when its lock is resolved:
 
     the schema change            a held row image
     adds a column                has the column's default there, as the source's rows got it; unknown if it is no

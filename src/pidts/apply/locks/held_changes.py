@@ -2,7 +2,7 @@
 
 After an old dump is restored, one batch may hold changes of a hundred thousand keys. So the texts do not repeat the
 schema: it follows from the table's structure, which the lock has. Early versions of PiDTS stored Arrow streams with
-their schema. These are still read.
+their schema. Such streams are still read.
 """
 
 from __future__ import annotations

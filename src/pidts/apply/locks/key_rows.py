@@ -85,7 +85,7 @@ def joined_keys(
 
 
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
-    """Returns which of these equal keys have to be joined. None of them is the key of a lock.
+    """Returns which of these equal keys, of which none is the key of a lock, have to be joined.
 
     If one of them has a row, all are joined. Otherwise keys are joined only if one of them has to be locked. The source
     has one row for all spellings of a key ('Ada', 'ADA'). So the first event of each later spelling is the one that

@@ -13,8 +13,7 @@ So after a change that was already made in zone c, the row's next change by a pr
 zones. The tasks out of c do this. These tasks learn of the change from a note in c's log:
 
 1. The task into c that brings the change inserts a note into the table `left_out` of c's meta schema, and deletes it
-   again. It does so in the transaction that also records the change. So the log of c has the note before the program's
-   change.
+   again, in the transaction that also records the change. So the log of c has the note before the program's change.
 2. A task out of c reads the notes in a batch without rows, and records them in its target. Each later batch of any
    worker finds the record.
 

@@ -11,14 +11,14 @@ existing row is removed before the new one is written (see `pidts.reduce.net_cha
 defaults that every inserted row of t_2 gets.
 
 The existing row is also removed if it remains from another table: the table was dropped or created again, or its column
-was dropped in a part of the log that was not read. This can happen even to a target table with only one source table,
-or with a key that distinguishes the tables' rows.
+was dropped in a part of the log that was not read. Even a target table with only one source table, or with a key that
+distinguishes the tables' rows, may have such rows.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
-**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It counts as new in
-the whole part of the batch that inserts it, whatever else the part does to it. An UPDATE of an existing row finds a row
-of its own table. The extra columns of this row were set when it was new.
+**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. Such a row counts as
+new in the whole part of the batch that inserts it, whatever else the part does to it. An UPDATE of an existing row
+finds a row of its own table. The extra columns of this row were set when it was new.
 
 **Existing rows are removed only where tables share the target table**; the structures recorded on the target say which
 tables do. If only one table maps to a target table, all rows are its own. Then columns that somebody has added on the

@@ -53,8 +53,8 @@ a later change could only be completed from a hidden row.
 
 Therefore the part also adds an entry for the member that has K since before the transaction, unless the member has one.
 Such an entry (`EARLIER`) names no member: the part only sees that a member gets a key with which the target has a row
-already. The entry is removed when a member without an entry loses K. It counts only in its own transaction, since at
-the end of the transaction only one member has K.
+already. The entry is removed when a member without an entry loses K. Such an entry counts only in its own transaction,
+since at the end of the transaction only one member has K.
 
 These rules may halt a table although no row would be lost:
 
@@ -126,7 +126,7 @@ from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps, halves
 _log = structlog.get_logger(__name__)
 
 EARLIER = TableName("", "")
-"""In entries, the member that has had a key since before a large transaction. It is not known which member this is."""
+"""In entries, stands for an unknown member that has had a key since before a large transaction."""
 _BEFORE = Lsn(0, 0, 0)
 _Recorded: TypeAlias = dict[str, dict[TableName, Lsn]]
 """For each key's text, the Lsn of each member's entry."""

@@ -77,8 +77,8 @@ that were made before (`pidts.task.checks.joining.both_have_rows`):
 
     b has deleted row 5, so a has a tombstone;  c joins with row 4          c has 4, all others none
 
-An answer is a state that the zones have already, so it does no harm. It has the tombstone's version, since only the
-last DELETE of a key returns:
+An answer is a state that the zones have already, so it does no harm. An answer has the tombstone's version, since only
+the last DELETE of a key returns:
 
     c deletes row 7, and a removes it;  row 6 of c reaches a        with an answer of version 6, DELETE 7 never returns
 
@@ -91,9 +91,9 @@ the state, even if the state is "nothing". So sessions are serializable, which l
 
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
-**Which tables converge.** A table converges if it has the version column and a primary key that all servers compare by
-its bytes. It must have no other unique key. With another unique key, a row might take the unique value of another row,
-which is a conflict of two rows. In all other tables, rows that differ are locked (`pidts.apply.locks`).
+**Which tables converge.** A table converges if it has the version column, a primary key that all servers compare by its
+bytes, and no other unique key. With another unique key, a row might take the unique value of another row, which is a
+conflict of two rows. In all other tables, rows that differ are locked (`pidts.apply.locks`).
 
 A tombstone is kept for seven days in the meta schema of each zone that a task writes to (`pidts.target.tombstones`). If
 an earlier change of a deleted row arrives later than that, the row may appear again.
@@ -205,8 +205,8 @@ class Convergence(VersionGuard):
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
         """Returns the removed rows that have to be written before they are removed.
 
-        These are rows of which the target has another version or none. A DELETE that a task carries back to its own
-        zone does not need this.
+        Returns rows of which the target has another version or none. No row is returned for a DELETE that a task
+        carries back to its own zone.
         """
         gone = self._last_deletes(applied)
         returned = self._batch.rows.column("after").is_valid().to_numpy(zero_copy_only=False)

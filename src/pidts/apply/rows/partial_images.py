@@ -58,8 +58,8 @@ one place in the log. A missing row takes no unique value on the target, and ano
 change that is in the log. If a key cannot be recorded, the table halts with `partial-row-image`.
 
 **If the target may already have had the change** (`seen_until`), the target's rows are those of a later place in the
-log. This ends when a batch reaches that place. A row that is missing was deleted later, and its changes are dropped.
-But the table halts at two kinds of updates:
+log, until a batch reaches that place. A row that is missing was deleted later, and its changes are dropped. But the
+table halts at two kinds of updates:
 
 1. The update gives the row another key. The target may have the row at its new key, and another row at its old key. Or
    the row is missing at both keys, since an earlier change has deleted the former row at its new key:
@@ -121,8 +121,8 @@ class ImageCompletion:
         - `computed` columns need no values, since the target computes them.
         - `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already
           be at its new key.
-        - `is_ahead` is given if the table is being copied. It says at which keys the target's row may differ from the
-          row that the source had before the batch.
+        - `is_ahead`, given if the table is being copied, says at which keys the target's row may differ from the row
+          that the source had before the batch.
         - `is_foreign` says at which keys the target's row may have wrong unique values, so that it must not be written
           (`pidts.apply.uncopied_keys.foreign`).
         - `is_loaded`: the target table was empty before the copy, so all its rows were loaded from the source.

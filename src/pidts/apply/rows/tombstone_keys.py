@@ -46,7 +46,7 @@ def row_texts(rows: pa.Table) -> list[str]:
 
 
 def version_texts(versions: pa.Array) -> pa.StringArray:
-    """Returns the versions as exact texts. They do not depend on settings of a session."""
+    """Returns the versions as exact texts, which do not depend on settings of a session."""
     return _number(versions).cast(pa.string())
 
 

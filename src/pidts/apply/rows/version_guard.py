@@ -68,7 +68,7 @@ class GuardedBatch:
     shown: pa.Table | None = None
     """Rows that are written before they are removed, so that the target's log has them; None: there are none."""
     answered: pa.Table | None = None
-    """Rows that a tombstone keeps out. They are written and removed at once: the target's log then has the removal."""
+    """Rows that a tombstone keeps out, which are written and removed at once: the target's log then has the removal."""
     present: pa.Table | None = None
     """The keys with a row on the target."""
 
@@ -206,7 +206,7 @@ class VersionGuard:
         return bool(self._copied[event]) or self._lsn(int(self._change[event])) > removed_at
 
     def _one_by_one(self, events: Numbers, equal: Mask) -> list[bool]:
-        """Returns which of these events are applied. They belong to a key whose versions go back."""
+        """Returns which of these events of a key whose versions go back are applied."""
         kind, rank = int(self._found.kind[self._key[events[0]]]), int(self._found.rank[self._key[events[0]]])
         last, fresh = -1, False
         applied = []

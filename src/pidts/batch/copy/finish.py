@@ -2,9 +2,9 @@
 
 `finish` creates the keys that are better created after all rows are copied, and sets counters above the highest value.
 `start_over` is for a schema change that touches keys: a copy begins again, and the copied rows are removed first. Some
-of them may have been loaded ahead of the log, after the schema change on the source. Together with earlier rows, they
-may violate the source's keys. Then these keys could not be created. So before such a schema change is run, the table is
-emptied and gets all of its keys, including those that `finish` would create.
+copied rows may have been loaded ahead of the log, after the schema change on the source. Together with earlier rows,
+such rows may violate the source's keys. Then these keys could not be created. So before such a schema change is run,
+the table is emptied and gets all of its keys, including those that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
 DDL is part of a transaction, all statements are in one transaction. Its last step before the COMMIT locks the
@@ -12,7 +12,7 @@ checkpoints' rows and checks the epoch. A run that another run has replaced ends
 batch of the next run locks checkpoints first and then the table. So one of the two may get a deadlock error, and tries
 again. Where DDL is not part of a transaction, each table has a lock for these statements, and a second run waits for it
 until the first one ends. Some statements only do what the server would later do by itself (`RenderedChange.later`).
-They are run at most once: if a run ends before them, the server does their work.
+These statements are run at most once: if a run ends before them, the server does their work.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 chunks are read after it. So a run that begins after a crash reaches the change first, and empties the table again.

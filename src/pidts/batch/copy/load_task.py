@@ -70,7 +70,7 @@ class RequestedChunk:
 
     request: ChunkRequest
     batch: int
-    """The number of the batch that asks for the chunk. It is the last batch that was committed on the target."""
+    """The number of the batch that asks for the chunk: the last batch that was committed on the target."""
     limit: int
     """How many rows the chunk is expected to have. At most this many of the target's keys are checked."""
     range: Range | None = None
@@ -284,7 +284,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table, streamed: C
 
 
 class _CountedRows:
-    """Yields rows and counts them. It has no rate limit, since other tables and both servers wait for these rows."""
+    """Yields rows and counts them, without a rate limit: other tables and both servers wait for these rows."""
 
     def __init__(self, batches: Iterable[pa.Table], streamed: Callable[[int], object]) -> None:
         self._batches, self._streamed = batches, streamed

@@ -1,9 +1,9 @@
 """Finds the recorded keys of a copied table that are read again next.
 
 If neither the log nor the target has the whole row that got a key, a batch records the key in the transaction of its
-rows (see `pidts.apply.rows.partial_images`). The key is then read like a chunk. It is read after the batch, and a later
-batch, which has the whole log up to the reading, settles it. So a record is a request to read a key. Reading a key once
-too often is harmless. If the row has got another key since then, that key is recorded, too. The crash points:
+rows (see `pidts.apply.rows.partial_images`). The key is then read like a chunk, after the batch. A later batch, which
+has the whole log up to the reading, settles the key. So a record is a request to read a key. Reading a key once too
+often is harmless. If the row has got another key since then, that key is recorded, too. The crash points:
 
 1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
 2. Between that COMMIT and the COMMIT of the batch that settles the key: the record still exists, and the key is read

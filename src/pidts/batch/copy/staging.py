@@ -1,8 +1,8 @@
 """Stores results of a full copy's requests, from the batch that carries them out to the batch that settles them.
 
 A request leaves one small JSON file with the result for the planner. Rows that the target did not accept at once are
-stored next to that file, one Arrow file per chunk. They stay until the batch that settles the request reduces them
-together with its log.
+stored next to that file, one Arrow file per chunk. These files stay until the batch that settles the request reduces
+the rows together with its log.
 
 A file gets its name only when it is complete. The JSON file, which names the other files, is written last. If a Spark
 task was run twice, there may be files that no JSON file names. After a restart, all of these files are ignored, and the
@@ -63,7 +63,7 @@ def is_absent(rows: pa.Table) -> bool:
 
 
 def staged_rows(staging: Path, request: ChunkRequest) -> Iterator[pa.Table]:
-    """Yields the staged rows of a request, chunk by chunk. Some may be keys only (`marked_absent`)."""
+    """Yields the staged rows of a request, chunk by chunk. Some chunks may have only keys (`marked_absent`)."""
     data = _read(staging, request)
     for name in data["files"] if data else ():
         with pa.memory_map(str(_result_file(staging, request).with_name(name))) as source:

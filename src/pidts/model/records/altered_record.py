@@ -47,8 +47,8 @@ def reading_record(record: str, *, column: str = "", **key: object) -> Iterator[
         row = f"the row {named}" if named else "a row"
         raise Halted(
             "record-altered",
-            f"{row} of pidts_meta.{record} cannot be read: {column and f'{column}: '}{_cause(error)}. It was changed "
-            "by hand, or another program wrote it",
+            f"{row} of pidts_meta.{record} cannot be read: {column and f'{column}: '}{_cause(error)}. The row was "
+            "changed by hand, or another program wrote it",
             where=Where(source=str(key.get("source", ""))),
             todo=_TODO.get(record, _OTHERWISE),
         ) from error

@@ -14,7 +14,7 @@ from pidts.model.table import Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A record of a deleted row. It keeps events from before the deletion from inserting the row again."""
+    """A record of a deleted row, which keeps events from before the deletion from inserting the row again."""
 
     key: str
     """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
@@ -116,7 +116,7 @@ class Shadow:
     statements: tuple[LoggedStatement, ...] = ()
     """The statements that altered the shadow table, in order."""
     complete: bool = True
-    """Whether the whole history of the shadow table is known. It is not if the table existed before the task."""
+    """Whether the whole history of the shadow table is known. False if the shadow table existed before the task."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values. Earlier versions read four values of a statement, without `utf8_literals`."""

@@ -8,7 +8,7 @@ after it, so it has all changes of the window. A request is read again if its wi
 to be reduced in memory.
 
 **Rows ahead.** Rows that the target lacks are loaded as soon as they are read, in a transaction of their own
-(`pidts.apply.load`). This is not possible after a worker has passed `low`. If the target already has a row of a chunk,
+(`pidts.apply.load`). No row can be loaded after a worker has passed `low`. If the target already has a row of a chunk,
 or one of its unique values, the chunk waits (`waiting`). The settling batch reduces its rows together with the log of
 the window, where each change replaces the copied row. In both cases, the settling batch leaves no row that was deleted
 after it was read. A row that was not changed in the window has the values that were read.
@@ -26,7 +26,7 @@ written row (`CopyState.ahead`). Later changes in the log write the removed rows
 
 **A table without a key** is read as a whole, from one snapshot. None of its changes is applied before this request is
 settled, so its rows are loaded at once even while requests wait (below). The request counts only if the log has no
-change of the table from `low` to `high`. Then the table is at `high`. It continues from there separately until it has
+change of the table from `low` to `high`. Then the table is at `high`, and continues from there separately until it has
 caught up with the other tables.
 
 **A table under repair** (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched
@@ -176,7 +176,7 @@ class StagedChunk:
     request: ChunkRequest
     high: Lsn
     rows: int
-    """How many rows were read. Some may already be loaded; `waiting` counts the others."""
+    """How many rows were read. Some of these rows may already be loaded; `waiting` counts the others."""
     last_key: KeyValues | None
     upto: KeyValues | None
     is_last: bool
