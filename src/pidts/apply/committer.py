@@ -27,7 +27,7 @@ executes neither the writes nor COMMIT. Then:
    Reading the row would have led to the same decision. Cases 2 to 4 apply from here on.
 7. The row differs or does not exist: another run has taken over, a repeated attempt has committed the batch, or
    somebody has changed the row by hand. Nothing was written. A second attempt locks and reads the row.
-8. After any error, the committer no longer assumes that the row is as it has left it. Its next attempt locks and reads
+8. After any error, the committer no longer assumes that the row is as it has left it. The next attempt locks and reads
    the row.
 """
 

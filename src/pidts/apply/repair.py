@@ -61,7 +61,7 @@ class RepairResult:
     written: int
     removed: int
     shared: int
-    """The number of keys that several source tables have. Their rows are not changed."""
+    """The number of keys that several source tables have. The rows with these keys are not changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ Each attempt reads the changes of a long batch from the log again. The work can 
    second attempt waits for the lock. If the first one has committed, the second one finds the new position and writes
    nothing. If the first one has failed, the second one does the work.
 
-With `pidts.split-transactions`, each part is committed by itself. Its checkpoint is the Lsn of its last change, which
-is inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were before
-the batch, with two exceptions: the checkpoint says how this run assigns rows to workers, and it names the tables that
-are held after the batch. The second exception has this reason: a refused row halts its table, which then waits at the
-batch's start. If the checkpoint did not name the table, a restart would pass over the refused row.
+With `pidts.split-transactions`, each part is committed by itself. A part's checkpoint has the Lsn of the part's last
+change, inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were
+before the batch, with two exceptions: the checkpoint says how this run assigns rows to workers, and it names the tables
+that are held after the batch. The second exception has this reason: a refused row halts its table, which then waits at
+the batch's start. If the checkpoint did not name the table, a restart would pass over the refused row.
 
 A restart plans the same transaction again, and each worker skips the changes up to its own checkpoint. Every row of the
 log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends only on the log

@@ -272,7 +272,7 @@ def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
 def _read(
     table: Table, op: Op, *, before: Sequence[pa.Array] | None = None, after: Sequence[pa.Array] | None = None
 ) -> ChangeBatch:
-    """Returns changes that are not from the log. They precede all changes of their batch, so their Lsn is not used."""
+    """Returns changes that are not from the log. Such changes precede the logged ones, so their Lsn is not used."""
     count, fields = len((before or after or [[]])[0]), list(table.arrow)
     images = (
         pa.nulls(count, pa.struct(fields)) if columns is None else pa.StructArray.from_arrays(columns, fields=fields)

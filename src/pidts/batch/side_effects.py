@@ -54,7 +54,7 @@ class SideEffects:
         """Held while the relay is read: only one thread at a time may use the reader."""
         self._answers: dict[TableName, str] = {}
         self._upto: Lsn | None = None
-        """The end of the relay when the source was asked. Its answers are valid for statements up to this place."""
+        """The end of the relay when the source was asked. The answers are valid for statements up to this place."""
         self._found: set[Lsn] = set()
         """The statements that may have side effects. A batch always ends before such a statement: it is judged once."""
         self._passed: dict[Lsn, None] = {}

@@ -237,7 +237,7 @@ class TransactionClassifier:
                 return Relevance(RelevanceKind.DDL)
 
     def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Relevance:
-        """Returns the relevance of a RENAME. Its pairs are followed in order: a third name may help to swap two."""
+        """Returns the relevance of a RENAME. The pairs are followed in order: a third name may help to swap two."""
         first_names: dict[TableName, TableName] = {}
         for old, new in pairs:
             first_names[new] = first_names.pop(old, old)

@@ -23,8 +23,8 @@ log may rename or drop a table. The stored progress does not show this yet. So t
 ended (`copied_at`), and a run that uses this row's progress begins there. An example:
 
 1. The checkpoints of two of three workers are after a RENAME in the log, and the run crashes.
-2. The next run begins before the RENAME. Its first batch ends before the RENAME, too, so all workers store progress
-   with the old name.
+2. The next run begins before the RENAME. The first batch of this run ends before the RENAME, too, so all workers store
+   progress with the old name.
 3. The batch with the RENAME follows, and the run crashes when only the third worker has committed it. Now the places of
    all three are after the RENAME, but the progress in two of their rows still has the old name.
 

@@ -13,7 +13,7 @@ from pidts.model.lsn import Lsn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The checkpoint of one worker. It matches the worker's rows, since it is committed in their transaction."""
+    """The checkpoint of one worker. A checkpoint matches the worker's rows: both are committed in one transaction."""
 
     task: str
     source: str

@@ -58,7 +58,7 @@ class EarlyFilter:
     """The early filter of one table."""
 
     unwanted: frozenset[Op]
-    """Kinds of changes that are all dropped. Their images are not read."""
+    """Kinds of changes that are all dropped. The images of such changes are not read."""
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
     """Marks the changes to drop, besides changes of an `unwanted` kind. Returns None if there are none."""
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None

@@ -16,7 +16,7 @@ _DIGESTS = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLock:
-    """A locked key of a target table. Its changes are stored and not applied until somebody resolves the lock."""
+    """A locked key of a target table. The key's changes are stored, not applied, until somebody resolves the lock."""
 
     table: Table
     """The target table. Held changes that record no structure have the columns of this table."""

@@ -122,7 +122,7 @@ class ColumnType:
 
     @property
     def has_unknown_charset(self) -> bool:
-        """Whether the column has text, or labels, in an unknown charset. Its real type may have another size."""
+        """Whether the column has text, or labels, in an unknown charset. The real type may have another size."""
         return self.charset == UNKNOWN_CHARSET
 
     @property

@@ -120,8 +120,8 @@ class BatchPlan:
 def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: RelevanceOf) -> BatchPlan:
     """Returns the batch between two states.
 
-    The batch has, for each table, the log between the table's places in the two states. It leaves out changes from
-    before a table has joined the task, and changes of a table without a key that is not copied yet.
+    The batch has, for each table, the log between the table's places in the two states. The batch leaves out changes
+    from before a table has joined the task, and changes of a table without a key that is not copied yet.
     """
     uncarried, joined = end.uncarried, JoinedTables(end.copy)
     log = joined.cut(log)

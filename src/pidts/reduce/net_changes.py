@@ -95,8 +95,9 @@ def net_changes(
     - `ahead`: tables whose rows on the target may be later than the log of the batches.
     - `merged`: target tables with several source tables, which the batches' `upstream` distinguishes.
     - `wider`: shared target tables with columns that some of these changes lack.
-    - `own` has, for tables with a key, the columns that each source table really has, in lower case. Its rows are
-      written with only these columns. If a table has several `NetChange`s, the first one has all deletes.
+    - `own` has, for tables with a key, the columns that each source table really has, in lower case. The rows of a
+      source table are written with only these columns. If a table has several `NetChange`s, the first one has all
+      deletes.
     - `expecting`: tables, not merged, whose result has `NetChange.expected`.
     - `inserting`: tables, not merged, whose result has `NetChange.is_new`. The target has no row with a key that a
       batch inserts: if the batch deletes the key again, nothing is removed.
@@ -345,7 +346,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
 
 @lru_cache(maxsize=1024)
 def _no_keys(table: Table) -> pa.Table:
-    """Returns an empty list of keys. It is cached, since most small batches delete nothing."""
+    """Returns an empty list of keys. The list is cached, since most small batches delete nothing."""
     return pa.schema([table.arrow.field(name) for name in table.identity]).empty_table()
 
 
@@ -424,10 +425,10 @@ def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64
     """Returns a number for each change, higher for a later change; then the same numbers for logged changes only.
 
     The number of a change is `2 * index + 1`. Logged changes are later than rows that were read, so `2 * size` is added
-    to their numbers. An update that gives its row another key has two numbers. Its own, odd number belongs to the new
-    key. The even number just below belongs to the old key, from which the update removes the row. The second result is
-    NULL for changes that were not logged. If `merged`, a key that a repair has not found on the source counts as
-    logged: it stands for an existing row of this table.
+    to their numbers. An update that gives its row another key has two numbers. The update's own, odd number belongs to
+    the new key. The even number just below belongs to the old key, from which the update removes the row. The second
+    result is NULL for changes that were not logged. If `merged`, a key that a repair has not found on the source counts
+    as logged: it stands for an existing row of this table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)

@@ -82,7 +82,7 @@ class SourceCatchUp(Protocol):
 
 
 class ComparedServer(Protocol):
-    """One table of a source. Its rows have the target's values, in the columns and keys of the compared table."""
+    """One table of a source, whose rows have the target's values, in the columns and keys of the compared table."""
 
     @property
     def name(self) -> TableName:
@@ -126,7 +126,7 @@ class ComparedServer(Protocol):
 
 
 class KeyedSource(Protocol):
-    """The sources of a target table. Their rows are read by key."""
+    """The sources of a target table, whose rows are read by key."""
 
     def members(self, table: Table) -> Sequence[str]:
         """Returns the names that messages give the members."""
@@ -179,7 +179,7 @@ class SourceSide(KeyedSource, Protocol):
 
 
 class KeyedTarget(Protocol):
-    """The target. Its rows are read by their keys, and have the source's types."""
+    """The target, whose rows are read by key, and have the source's types."""
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows with these keys, in any order."""

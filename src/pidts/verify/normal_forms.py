@@ -1,6 +1,6 @@
 """Normal forms of values that two servers store differently by design.
 
-A *normal* is a function. It maps the values of one kind of column, on both sides, to a common form before they are
+A *normal* is a function that maps the values of one kind of column, on both sides, to a common form before they are
 compared. Without a normal, values are compared unchanged: floats without tolerance, NULL equal to NULL.
 """
 

@@ -9,7 +9,7 @@ One round, for many keys at once:
    it.
 3. Wait until the target has all of the table's log up to `high`. In a merged table, some members may wait for a schema
    change, so that their log does not arrive for now. Then this round decides nothing about rows that only such a member
-   has, or that no member has. It decides about the rows of all other members.
+   has, or that no member has. The round decides about the rows of all other members.
 4. The target's rows are read, and then the source's rows once more.
 5. If the target's row equals the row that the source has at the second reading, it counts as equal. Otherwise, if the
    source's row has changed between its two readings, programs are writing to it, and the next round compares it again.

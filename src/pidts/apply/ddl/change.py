@@ -101,7 +101,7 @@ class AttemptSuperseded:
     """The end of an attempt that recorded nothing, because of a new ddl command or a new attempt of another source."""
 
     source: str = ""
-    """The source that began a new attempt. Its members reach the change again. Empty: a new ddl command was given."""
+    """The source that began a new attempt; its members reach the change again. Empty: a new ddl command was given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The journal's row for the statement's Lsn decides: "done" means that the target has the change, and that its record of
 structures has it, too. No checkpoint is written here. If a run starts at a position before the statement, it asks for
-the change again and gets ALREADY. Its next batch moves the position past the statement.
+the change again and gets ALREADY. The run's next batch moves the position past the statement.
 
 The caller guarantees two things:
 
@@ -257,8 +257,8 @@ class DdlRunner:
             own: Sequence[str] = ()
             with _about(change):
                 if change.first and journal.rendered == change.first:
-                    # The statements of the ddl command have run first. They may have changed which statements the
-                    # target needs for the change itself.
+                    # The statements of the ddl command have run first. After that, the target may need other
+                    # statements for the change itself.
                     own = change.own(lambda: self._render(session, change))
                 elif guessed and change.is_foreseen:
                     own = drops_that_are_left(session, change)

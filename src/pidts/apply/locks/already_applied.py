@@ -64,8 +64,8 @@ is compared.
     another task has the key's next change  as in `early_removals`: other tasks are locked out first
 
 The records of changes that were already made are in the same table as the records of `early_removals`, with other
-digests. They, too, are used for one hour, by the clocks of the servers and of the task's machine. If a task lags by
-more than an hour, it may apply a change that should be set aside.
+digests. These records, too, are used for one hour, by the clocks of the servers and of the task's machine. If a task
+lags by more than an hour, it may apply a change that should be set aside.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
                     "table-is-copied",
                     f"{one.origin} is being copied: its locked rows get the values of the source",
                     where=Where(table=str(one.table.name), key=one.shown),
-                    todo="Wait until the copy is complete. It removes the locks",
+                    todo="Wait until the copy is complete. The copy removes the locks",
                 )
 
 

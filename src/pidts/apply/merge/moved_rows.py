@@ -14,13 +14,13 @@ between parts of a batch, and between batches. Within one part, `pidts.reduce.ne
 A target table is *lagging* while one of its members lags on any worker, before or after the commit. Each commit with
 changes of a lagging table has two steps:
 
-1. It *looks*: it reads the entries, and drops changes that would take a row from another member. This step is needed
-   only if changes may be applied after later changes of other members. There are two such cases: a member catches up,
-   or a member begins to lag within the batch. The changes of a member that begins to lag are applied before the changes
-   of the other members.
-2. It *notes* keys. A member may have got a key in this part, by an INSERT or by an UPDATE to this key. If it still has
-   the key at the part's end, the step adds an entry with the Lsn of that change. If a member does not have a key any
-   more, the step removes the member's own entry of the key.
+1. The commit *looks*: it reads the entries, and drops changes that would take a row from another member. This step is
+   needed only if changes may be applied after later changes of other members. There are two such cases: a member
+   catches up, or a member begins to lag within the batch. The changes of a member that begins to lag are applied before
+   the changes of the other members.
+2. The commit *notes* keys. A member may have got a key in this part, by an INSERT or by an UPDATE to this key. If the
+   member still has the key at the part's end, the step adds an entry with the Lsn of that change. If a member does not
+   have a key any more, the step removes the member's own entry of the key.
 
 In the first step, all changes of key K in member n in one part have the same fate:
 

@@ -29,9 +29,9 @@ log does not have the second row. Whether another zone then misses the row depen
 
 - In a mesh, each change reaches each zone by one task, so nothing is missed.
 - In a ring, let r be the last zone before d that wrote the row. Suppose that a zone between r and d ignores r's row. No
-  write is later, so this zone already has the row. It did not write the row, so the row came through r. Then r had the
-  row before r's own program wrote it. But a program's write has to be later than its zone's state before it (see
-  below). So no zone between r and d ignores r's row, and the row reaches d.
+  write is later, so this zone already has the row. This zone did not write the row, so the row came through r. Then r
+  had the row before r's own program wrote it. But a program's write has to be later than its zone's state before it
+  (see below). So no zone between r and d ignores r's row, and the row reaches d.
 - In a star or a line, the paths of both rows to d meet in one zone. That zone passes on the row that arrives first.
 - For other shapes, it is not proved that nothing is missed.
 

@@ -21,9 +21,9 @@ read for them.
 at `s`. Rows that this batch settles were read between `s` and `e`. All other rows are read after the batch is on the
 target, so not before `e`. For a missing row this means:
 
-1. The row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads the
-   row after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already
-   gone, so a later change of the batch removes the row. In both cases the row's updates are not applied.
+1. The row kept its key in the batch. So the row existed at `s`, and its key was not settled before. Either the copy
+   reads the row after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row
+   was already gone, so a later change of the batch removes the row. In both cases the row's updates are not applied.
 2. The row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read
    after `e`, that read returns the row, and the change is not applied. If the key was read before the row got it, no
    later read returns the row:

@@ -7,7 +7,7 @@ such rows may violate the source's keys. Then these keys could not be created. S
 the table is emptied and gets all of its keys, including those that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
-DDL is part of a transaction, all statements are in one transaction. Its last step before the COMMIT locks the
+DDL is part of a transaction, all statements are in one transaction. The last step before the COMMIT locks the
 checkpoints' rows and checks the epoch. A run that another run has replaced ends with `Fenced` before it can commit. A
 batch of the next run locks checkpoints first and then the table. So one of the two may get a deadlock error, and tries
 again. Where DDL is not part of a transaction, each table has a lock for these statements, and a second run waits for it
@@ -68,8 +68,8 @@ def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -
 class FinishThreads:
     """Finishes up to `copy_threads` tables at the same time.
 
-    Creating a key may take hours. So a run that ends does not wait for the threads. It calls `begin_no_more`, and the
-    target's server completes the statements that it has begun.
+    Creating a key may take hours. So a run that ends does not wait for the threads. Such a run calls `begin_no_more`,
+    and the target's server completes the statements that it has begun.
     """
 
     def __init__(self, context: JobContext, requests: Iterable[ChunkRequest]) -> None:
@@ -80,7 +80,7 @@ class FinishThreads:
         self._failures: list[BaseException] = []
         self._begins_no_more = False
         self.later: list[str] = []
-        """The statements that no batch waits for (`RenderedChange.later`). They run after all others."""
+        """The statements that no batch waits for (`RenderedChange.later`). All other statements run first."""
         self.unread: set[ChunkRequest] = set()
         """The requests whose tables could not be finished, because recorded keys have to be read first."""
         count = min(self._waiting.qsize(), context.copy_threads)

@@ -109,7 +109,10 @@ class LoggedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A table that a schema change tool fills, and then puts in place of another table. Its rows are never applied."""
+    """A table that a schema change tool fills, and then puts in place of another table.
+
+    The rows of a shadow table are never applied.
+    """
 
     structure: Table | None
     """The structure after the log's statements on the shadow table. None: PiDTS could not interpret a statement."""
