@@ -84,7 +84,8 @@ PRESENT = [ORDERS, TableName("Shop_1", "users"), TableName("Shop_2", "Order_1"),
 )
 def test_the_advice_names_tables_or_schemas_with_a_similar_name(schema: str, table: str, advice: str) -> None:
     rule = UnusedRule("route x", schema, table, case_sensitive=False)
-    assert rule.advice(PRESENT) == f"{advice} If a table that it matches is created later, leave it as it is"
+    later = "If a table that the rule matches is created later, leave the rule as it is"
+    assert rule.advice(PRESENT) == f"{advice} {later}"
 
 
 def test_a_table_that_the_list_leaves_out_is_no_misspelling() -> None:
@@ -96,7 +97,7 @@ def test_a_table_that_the_list_leaves_out_is_no_misspelling() -> None:
 def test_a_rule_may_be_for_schemas_that_the_account_does_not_see() -> None:
     rule = UnusedRule("route x", "hidden_*", "*", case_sensitive=False)
     assert rule.advice(PRESENT, sees_all=False).startswith(
-        "The account sees only schemas on which it has a privilege: GRANT SELECT on those of the rule. Check its spell"
+        "The account sees only schemas on which it has a privilege: GRANT SELECT on the rule's schemas. Check its spell"
     )
     rule = UnusedRule("route x", "shop_1", "usres", case_sensitive=False)
     assert rule.advice(PRESENT, sees_all=False).startswith("Did you mean"), "the account sees a schema of the rule"

@@ -1,10 +1,10 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
 A new source may be ahead of the target. For example, all servers have made a schema change, but the task has not
-applied it for the other sources yet: it is still in their relays. If the new source joined the shard group now, both
-would wait for ever: the schema change for the new source, and the new source for the schema change. So the new source
-waits outside the group. The other sources do not wait for it. When they have reached its structure, the new source
-begins.
+applied this change for the other sources yet: the change is still in their relays. If the new source joined the shard
+group now, both would wait for ever: the schema change for the new source, and the new source for the schema change. So
+the new source waits outside the group, and the other sources do not wait for it. When the other sources have reached
+the new source's structure, the new source begins.
 
 No shard waits for a table that has no rows on the target yet, not even if the log creates this table.
 """
@@ -26,11 +26,11 @@ from pidts.task.tables.merged import Shard
 
 
 class ShardAhead(Transient):
-    """The new source has a newer structure than the other sources. It begins when they have reached this structure."""
+    """The new source has a newer structure than the other sources, and waits until they have reached this structure."""
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:
-    """Returns the structure that the merged table of these shards has on the target. The task carries them all."""
+    """Returns the target's structure of the merged table of these shards. The task already carries all of them."""
     first = begun[0].target_table
     if mode != "optimistic" and all(same_version(first, other.target_table) for other in begun):
         return first

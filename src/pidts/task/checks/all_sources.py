@@ -28,8 +28,8 @@ def check_all_sources(parts: Sequence[TaskConfig], *, step: Callable[[str], None
     """Returns the findings of every check. `step` receives a text about what is being checked.
 
     In a task with several sources, a finding names its source. If all sources have the same finding, it is returned
-    once: it says "all sources", or names none if it is about the task or its target. Raises `ServerDown` if a
-    connection is lost.
+    once: its text says "all sources", or names no source if the finding is about the task or its target. Raises
+    `ServerDown` if a connection is lost.
     """
     seen: dict[str, Collection[TableName]] = {}
     found = _requirements(parts, {}, seen, step)

@@ -10,10 +10,10 @@ from pidts.task.checks.preview import TablePreview
 from pidts.task.config.task_file import TaskConfig
 
 _ACTION = {
-    OnDivergence.WARN: "a log line reports it, and it gets the source's values",
-    OnDivergence.LOCK: "it is set aside with its later changes until you decide (pidts locks list TASK); all other "
-    "rows go on",
-    OnDivergence.HALT: "its table halts",
+    OnDivergence.WARN: "a log line reports the row, and the source's values are written",
+    OnDivergence.LOCK: "the row is set aside with its later changes until you decide (pidts locks list TASK); all "
+    "other rows go on",
+    OnDivergence.HALT: "the row's table halts",
 }
 
 
@@ -38,6 +38,6 @@ def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[Ta
         but += f"; in tables with {parts[0].version_column}, this column decides instead"
     return (
         f"on-divergence: {policy}: each row that changes is read from the target first, so fewer rows a second are "
-        "applied (docs/operate/rows-that-differ.md). If it differs from the row that the source had before the "
+        "applied (docs/operate/rows-that-differ.md). If the target's row differs from the source's row before the "
         f"change, {_ACTION[policy]}{but}"
     )

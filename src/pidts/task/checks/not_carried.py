@@ -71,7 +71,7 @@ def not_carried_findings(
 ) -> list[Finding]:
     """Returns a passed finding for each table that has objects besides rows, and one for the schemas.
 
-    There are none for a datacenter or a warehouse, since no application can switch to it.
+    There are no findings for a datacenter or a warehouse, since no application can switch to such a target.
     """
     if not part.target.allows_cutover:
         return []

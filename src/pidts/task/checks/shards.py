@@ -36,7 +36,7 @@ LOCK_NO_MERGED = (
 
 
 def locks_rows(config: TaskConfig, shards: Iterable[Shard]) -> bool:
-    """Whether the task locks rows of these shards. It locks none if versions decide in all of them."""
+    """Whether the task locks rows of these shards. It locks no rows if versions decide in all of these shards."""
     is_locking = config.on_divergence is OnDivergence.LOCK
     return is_locking and not all(is_guarded(one.target_table, config.version_column) for one in shards)
 

@@ -307,8 +307,8 @@ def _fit(
         if ahead:
             findings.append(Finding("target_tables", ok=True, message=ahead))
         elif fit.problem and fit.has_rows and resumed and config.is_between_zones:
-            # The zone of the target may have created the table, and another task carried this to the source. Then the
-            # task finds the statement in the source's log when it starts.
+            # The target's zone may have created the table, and another task may have carried the statement to the
+            # source. Then this task finds the statement in the source's log when it starts.
             message = f"{fit}: {fit.problem}; the task starts only if the log has the statement that created the table"
             findings.append(Finding("target_tables", ok=True, message=message))
         elif fit.problem:

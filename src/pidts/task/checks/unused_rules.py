@@ -57,9 +57,9 @@ class UnusedRule:
         said = f"Did you mean {' or '.join(meant)}?" if meant else "Check its spelling."
         if not sees_all and not in_schemas:
             said = (
-                f"The account sees only schemas on which it has a privilege: GRANT SELECT on those of the rule. {said}"
+                f"The account sees only schemas on which it has a privilege: GRANT SELECT on the rule's schemas. {said}"
             )
-        return f"{said} If a table that it matches is created later, leave it as it is"
+        return f"{said} If a table that the rule matches is created later, leave the rule as it is"
 
     def covers(self, name: TableName) -> bool:
         """Whether the rule's patterns match the table's name."""

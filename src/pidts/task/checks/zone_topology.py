@@ -1,8 +1,8 @@
 """Checks that each zone's changes reach the target of a task between zones on exactly one path.
 
 If a file names all zones, `pidts.zones.topology` checks the paths to every zone. A task with a file of its own checks
-only the paths to its own target. For this, it reads the records of the tasks that write to its source and to its
-target. If a path is missing, its task may not have begun yet, so the check passes with a note.
+only the paths to its own target, by the records of the tasks that write to its source and to its target. If a path is
+missing, a task of this path may not have begun yet, so the check passes with a note.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refuses keys that a channel to a datacenter cannot have, with the reason."""
+"""Refuses the task file's keys that a channel to a datacenter cannot have, each with the reason."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
 }
 """The attributes whose edits a running task applies, with their keys in the task file.
 
-Whether an edited route or mapping can be applied depends on the tables: see `rule_changes`.
+Whether an edited route or mapping can be applied depends on the tables: see `pidts.task.tables.rule_changes`.
 """
 _WAITS: Mapping[str, str | Mapping[str, str]] = {
     "online": "online-ddl",

@@ -136,7 +136,7 @@ SOURCE = {
     "relay-binlog-name": _refuse("the relay starts where the task starts"),
     "relay-binlog-gtid": _refuse("the relay starts where the task starts"),
     "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
-    "checker": _note("no effect: a lost connection is always tried again"),
+    "checker": _note("no effect: PiDTS always connects again after a lost connection"),
     "flavor": _note("no effect: PiDTS asks the server for its kind"),
     "enable": _refuse("it switches off the source", _ON),
     "auto-fix-gtid": _note(_GONE),

@@ -135,7 +135,7 @@ def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # 
     if seconds:
         section.note(key, dm_keys.SAFE_RANGE)
     elif safe_mode:
-        raise section.error(key, "bad-value", "0 switches safe mode off, safe-mode: true on", "Remove one.")
+        raise section.error(key, "bad-value", "0 switches safe mode off, and safe-mode: true on", "Remove one.")
     return seconds > 0
 
 

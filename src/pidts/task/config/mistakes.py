@@ -1,6 +1,6 @@
 """Collects the mistakes of a task file and reports all at once.
 
-For example, a user who brings a task file of TiDB DM needs the whole list of what has to be changed.
+For example, a user who brings a task file of TiDB DM needs the whole list of the keys to change.
 
 A reader that can continue after a mistake records it by `mistake` or `recording_mistakes`. A mistake that ends the
 reading is reported together with those that were recorded before. Without `all_mistakes`, each mistake is raised where

@@ -28,7 +28,7 @@ LOCAL_URL = "file:///"
 """The prefix of a URL that means a path on this machine."""
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""A variable that a service sets for itself and its processes, which do not have the user's environment."""
+"""The environment variable of a service and its processes. It shows that they lack the user's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class KeyUse:
 
 
 class Section:
-    """A mapping; `path` names it in messages."""
+    """A mapping of the task file; messages name it by its `path`, such as `pidts.spark`."""
 
     def __init__(self, item: Item, document: Document, path: str = "") -> None:
         if item.value is None:

@@ -115,7 +115,7 @@ class PublishTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
-    """A target server."""
+    """A target: a server or a warehouse."""
 
     type: TargetType
     host: str
@@ -152,7 +152,7 @@ class TargetSpec:
     password_file: str = ""
     """The file from which the password comes; empty if there is none."""
     keeps_changes: bool = False
-    """Whether each table also gets a change table with all its changes, which is published, too."""
+    """Whether each table also gets a change table. It has all changes of the table, and is also published."""
 
     @property
     def place(self) -> str:
@@ -570,7 +570,7 @@ def _source_file(instance: Section, source_id: str) -> Section:
 _NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _EXACT = "no effect: PiDTS sets this variable itself, so that values arrive as the source has them"
 _CHECKED = "no effect: parent and child rows arrive in any order, and the source has already checked them"
-_ONE_TRANSACTION = "no effect: rows and their checkpoint commit in one transaction, whose kind the product chooses"
+_ONE_TRANSACTION = "no effect: rows and their checkpoint commit in one transaction, and PiDTS chooses its settings"
 _OFF, _ON = ("0", "off", "false"), ("1", "on", "true")
 
 _OWN: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -68,7 +68,10 @@ _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _SHORTEST_HEARTBEAT, _LONGEST_HEARTBEAT = 0.1, 60.0
 
 SPARK_MASTER = "local[*,4]"
-"""Uses all cores, and tries each Spark task up to four times (with `local[*]`, once)."""
+"""The default of `pidts.spark.master`: Spark uses all cores, and tries each Spark task up to four times.
+
+With `local[*]`, Spark would try each task once.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +126,11 @@ class TaskConfig:
     """The age in seconds at which a datacenter's records may be removed; 0: never."""
     spark_master: str
     spark_conf: Mapping[str, str] = field(repr=False)
-    """The settings may contain secrets."""
+    """Spark's settings, which may contain secrets."""
     direct_rows: int
     """The largest number of rows of a batch that the driver applies without a Spark job."""
     ignored_checks: tuple[str, ...]
-    """Prechecks that may fail; `all` stands for all of them."""
+    """The names of prechecks that may fail; `all` stands for all prechecks."""
     notes: tuple[str, ...]
     """Notes on keys that do not have the effect that they have in DM, each with its file and line."""
     path: Path
@@ -409,7 +412,7 @@ def _shard_mode(task: Section) -> ShardMode:
     if task.flag(strict, default=False):
         if mode != "optimistic":
             raise task.error(strict, "bad-value", "it is only for shard-mode: optimistic", "Remove one of them.")
-        task.note(strict, "no effect: a change that does not fit the other tables' structures always waits for them")
+        task.note(strict, "no effect: a change that does not fit the structures of other tables always waits for them")
     return mode  # type: ignore[return-value]  # `choice` lets only these pass
 
 

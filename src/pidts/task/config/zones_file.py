@@ -44,7 +44,7 @@ class Direction:
     """Whether the direction copies existing rows. One zone has all rows at the beginning, and all copies come from it.
     """
     both_have_rows: bool = False
-    """Whether both zones have rows of their own when the direction begins, and copy them to each other."""
+    """Whether both zones have rows of their own when the direction begins. Each copies its rows to the other zone."""
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"

@@ -141,8 +141,8 @@ def backlogs(
 ) -> list[Backlog | None]:
     """Returns the backlog of each entry of `places`: tables, with the Lsn at which they stop.
 
-    All backlogs are None if the relay is on another machine, or cannot be read. They are counted in one pass through
-    the index, because a target table may have hundreds of shards.
+    All backlogs are None if the relay is on another machine, or cannot be read. One pass through the index counts all
+    backlogs, because a target table may have hundreds of shards.
     """
     found = [Backlog() for _ in places]
     if not places:
@@ -182,7 +182,7 @@ def next_schema_changes(
     """Returns, for each entry of `places`, the first schema change of its tables after its Lsn; None if none is found.
 
     Schema changes that the target already has (`is_done`) are left out. Later schema changes are only counted. The
-    search ends after `seconds`. It finds nothing if this machine cannot read the relay.
+    search ends after `seconds`. The search finds nothing if this machine cannot read the relay.
     """
     found: list[NextSchemaChange | None] = [None] * len(places)
     if not places:

@@ -71,7 +71,7 @@ class ChangePublisher:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether changes wait."""
+        """Whether changes wait to be published."""
         return self._record.is_waiting(self._task)
 
     def run(self, store: Metastore) -> None:

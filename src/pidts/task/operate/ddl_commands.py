@@ -153,7 +153,7 @@ class TaskCommands:
         return [one for source in self._parts for one in self._blocked_changes_of(source)]
 
     def find(self, place: str = "", source: str = "", table: str = "") -> BlockedChange:
-        """Returns the schema change at a place, or the only one that blocks tables.
+        """Returns the schema change at `place`; without a place, the only schema change that blocks tables.
 
         The place is an Lsn, or the `file:position` at which the schema change begins or ends.
         """

@@ -53,9 +53,10 @@ class LogLoss:
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:
-    """Returns the loss if the log after the target's checkpoint is known to be gone, otherwise None. Reads no log.
+    """Returns the loss if the log after the target's checkpoint is known to be gone, otherwise None.
 
-    A checkpoint that was changed by hand also counts as a loss, since it does not show what the target has.
+    The log itself is not read. A checkpoint that was changed by hand also counts as a loss, since it does not show what
+    the target has.
     """
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         if altered := next((row.altered for row in stored if row.altered), ""):
@@ -142,7 +143,10 @@ def _explained(config: TaskConfig, error: Halted, *, is_one_of_several: bool) ->
 
 
 def demand_log(config: TaskConfig, stored: Sequence[Checkpoint], relay: RelayReader) -> None:
-    """Raises if the relay, or the source if the relay ends before the checkpoints, has another log than the target."""
+    """Raises if the relay has another log than the target.
+
+    If the relay ends before the checkpoints, also raises if the source has another log than the target.
+    """
     demand_same_log(relay, stored)
     if (applied := place_to_prove(relay, stored)) is not None:
         demand_checkpoint_in_log(config.source.server, applied)
@@ -346,7 +350,7 @@ def loses_log(error: Halted) -> bool:
 def loss_from(error: Halted) -> LogLoss:
     """Returns the loss that an error means.
 
-    Its code is `position-lost`, unless the relay may be kept after the error.
+    The loss has the code `position-lost`, unless the relay may be kept after the error.
     """
     lacks_rows = error.code == LACKS_ROWS
     code = error.code if lacks_rows or error.code in _MAY_BE_IN_RELAY else "position-lost"

@@ -65,7 +65,7 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
 def sees_run(config: TaskConfig, target: TargetSession) -> bool | None:
     """Whether a run of the task is active with this source; None if this machine cannot tell.
 
-    Some targets do not show other machines' runs. If this machine has run the task, probably no other runs it.
+    Some targets do not show other machines' runs. If this machine has run the task, probably no other machine runs it.
     """
     source = config.source.source_id
     if running_process(config) or is_present(target, config.name, source):
@@ -136,7 +136,7 @@ def _is_shown(session: TargetSession, what: str, task: str, source: str = "") ->
 
 
 def _holder(session: TargetSession, what: str, task: str, source: str = "") -> int | None:
-    """Returns the number of the session that holds the named lock; None if there is none."""
+    """Returns the number of the session that holds the named lock; None if no session holds it."""
     digest = _digest(session, what, task, source)
     if isinstance(session, PostgresSession):
         found = session.rows(_LOOK, (_number(digest),))

@@ -167,7 +167,7 @@ class Progress:
 
     @property
     def lag_seconds(self) -> float | None:
-        """The largest of the sources' lags; None if one is not known, since this one may be the largest."""
+        """The largest of the sources' lags; None if one of the lags is not known, since this lag may be the largest."""
         lags = [one.lag_seconds for one in self.sources]
         known = [lag for lag in lags if lag is not None]
         return max(known) if known and len(known) == len(lags) else None

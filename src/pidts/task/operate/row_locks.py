@@ -18,7 +18,7 @@ from pidts.task.config.task_file import TaskConfig
 
 _AT_ONCE = 1000
 ID_LENGTH = 12
-"""The number of an id's characters that are shown. Any unique prefix of an id is accepted.  Rows with equal keys have
+"""The number of an id's characters that are shown. Any unique prefix of an id is accepted. Rows with equal keys have
 equal ids. If the id belongs to rows of several tables, it is shown as `ID@TABLE`, or, in a task with several sources,
 as `ID@SOURCE:TABLE`.
 """
@@ -148,8 +148,9 @@ class TaskLocks:
     ) -> Iterator[ResolvePreview]:
         """Resolves these locks; yields the locks that still existed.
 
-        `begun` are the commands on several zones that this call may complete. More than a thousand locks of one table
-        are resolved in several transactions, unless the table has a unique key besides its identity: see `_steps`.
+        `begun` are interrupted commands on several zones, which this call may complete. More than a thousand locks of
+        one table are resolved in several transactions, unless the table has a unique key besides its identity: see
+        `_steps`.
         """
         for one in chosen:
             for part, awaited in self._steps(one):

@@ -32,7 +32,7 @@ BEHIND_SECONDS = 1.0
 """With a smaller lag, in seconds, no stage of a task is called slow."""
 _FULL, _HALF = 0.7, 0.5
 _FAR_SECONDS = 0.005
-"""The round trip, in seconds, above which a server is on another network."""
+"""The round trip, in seconds, above which the network to a server counts as slow."""
 _CROWDED = 0.3
 _LONG_STEP_SECONDS = 5.0
 _CLOCK_SECONDS = 0.5

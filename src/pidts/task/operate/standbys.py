@@ -180,7 +180,7 @@ def find_standby(
 ) -> tuple[SourceConfig | None, list[str]]:
     """Returns the first server that can take over (None if no server can), and why each server before it cannot.
 
-    With `force`, a barred server may take over, too.
+    With `force`, a barred server may also take over.
     """
     received = received_of(config) if config.source.use_gtid else None
     refusals: list[str] = []

@@ -83,8 +83,8 @@ def _keep_or_empty(config: TaskConfig) -> str:
 def _merging(config: TaskConfig, fit: TableFit) -> TableFit:
     if fit.missing:
         fix = (
-            "Create it there, with no rows. If it was dropped there, drop it here, too, or exclude it in "
-            "block-allow-list"
+            "Create it there, with no rows. If it was dropped there, also drop it in the source's zone, or exclude it "
+            "in block-allow-list"
         )
         return replace(fit, problem="it does not exist in the target's zone", fix=fix)
     if reason := why_not(fit.target_table, config.version_column):
@@ -166,8 +166,8 @@ def not_forwarding(config: TaskConfig, others: Iterable[TaskConfig]) -> list[str
 def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> PrecheckFailed:
     """Returns the error about other tasks that have begun without copying into a zone with rows of its own.
 
-    Its advice lets the task of the opposite direction begin anew. That includes `pidts relay forget`: if the relay kept
-    the task's place, the next start would take the zone for one that was restored from a backup
+    The error's advice lets the task of the opposite direction begin anew. The advice includes `pidts relay forget`: if
+    the relay kept its record of the task, the next start would conclude that the zone was restored from a backup
     (`pidts.task.checks.restored_zone`).
     """
     found = sorted(writers, key=lambda one: one.task)
