@@ -1,9 +1,9 @@
 """Waits until the task's checkpoints and the relay's index show that the target has a table's log up to an Lsn.
 
 A task's checkpoint moves only when one of the task's tables changes. So the target may have all changes of a table up
-to an Lsn, although the checkpoint is before it. Then the relay's index shows that the log between the two places has no
-change of the table. The comparison does not wait for a table that is halted or waits for other shards. The target's
-record of halts shows such tables.
+to an Lsn, although the checkpoint is before this Lsn. Then the relay's index shows that the log between the two places
+has no change of the table. The comparison does not wait for a table that is halted or waits for other shards. The
+target's record of halts shows such tables.
 """
 
 from __future__ import annotations

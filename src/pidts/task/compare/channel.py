@@ -6,9 +6,9 @@ together: the row after the change of the earlier one has to be the row before t
 change between them has no record. A table that was created or emptied within the records is compared whole. In any
 other table, rows without a record are only counted, not compared.
 
-Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
-any target. It waits until the datacenter has the log up to the place at which the source was read. Then it uses the
-records that were written meanwhile. These records, too, are read only once, in their order. If a schema change is among
+Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about these rows, as
+for any target. It waits until the datacenter has the log up to the place at which the source was read. Then the records
+that were written meanwhile are used. These records are also read only once, in their order. If a schema change is among
 them, the comparison begins anew.
 
 Memory is bounded: only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore` are in it.
@@ -300,7 +300,7 @@ class _Comparison:
             unsure = sum(facts[place].row is not None for place in wrong)
             self._add(name, rows=len(rows) - unsure, not_compared=len(wrong))
             return
-        self._add(name, rows=len(rows))  # the keys of deleted rows are compared, too, but not counted as rows
+        self._add(name, rows=len(rows))  # the keys of deleted rows are also compared, but not counted as rows
         doubtful = self.doubtful.setdefault((name, columns), {})
         doubtful.update((facts[place].key, facts[place]) for place in wrong)
         if len(doubtful) >= _DOUBTFUL:
@@ -438,7 +438,7 @@ class _NumberCheck:
     """Finds missing numbers of records, from `transfer_checkpoint` back to the oldest record."""
 
     def __init__(self, upto: int, first: int | None) -> None:
-        """`first` is the first id that the channel has given; None if an early version has begun the channel."""
+        """`first` is the id of the channel's first record; None if an early version has begun the channel."""
         self._upto, self._given_from = upto, first
         self.last = upto + 1
         self._tid: int | None = None

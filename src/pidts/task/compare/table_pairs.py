@@ -103,7 +103,7 @@ def _unreadable_tables(
     takes: TakesTable,
     known: Collection[TableName],
 ) -> dict[TableName, MergedTable]:
-    """Returns the merged tables without any visible source table. Their problem has the GRANT statements that help.
+    """Returns the merged tables without any visible source table. Their problems name the GRANT statements that help.
 
     `followed` are the tables that each part carries. If the account may read a table that is invisible, the table was
     dropped, and the log contains the DROP. So it is left out.

@@ -22,7 +22,7 @@ class OwnRecord:
         self.current: Cutover | None = None
         """The record that this command has read or saved last."""
         self.is_taken = False
-        """Whether another command has changed the record since."""
+        """Whether another command has changed the record since this command read or saved it."""
 
     def stored(self) -> Cutover | None:
         """Returns the record that the target has now; None if there is none."""

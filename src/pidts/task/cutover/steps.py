@@ -68,7 +68,7 @@ class Checklist:
     left: Sequence[UncarriedObject] = ()
     """The objects that the target does not get: triggers, views and the like."""
     unseen: Sequence[HiddenObjects] = ()
-    """Kinds of objects that are hidden from the accounts, so the target may lack some of them, too."""
+    """Kinds of objects that are hidden from the accounts, so the target may also lack some of them."""
     irreversible: str = ""
     """The reason why no task can carry rows back after the switch; empty if a task can."""
     record: Cutover | None

@@ -438,7 +438,7 @@ class CutoverRun:
                     former = record.read_only[source_id]
                     self._own.demand_own(partial(source_read_only.restore, source, former))
                     if not is_made:
-                        # An operator has to make this source read-only. An undo leaves it to the operator, too.
+                        # An operator has to make this source read-only. An undo also leaves this to the operator.
                         others = {name: one for name, one in record.read_only.items() if name != source_id}
                         record = replace(record, read_only=others)
                         self._own.save(record)

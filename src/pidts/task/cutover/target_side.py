@@ -22,7 +22,7 @@ _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 def prepare(target: TargetSession) -> None:
     """Switches on PostgreSQL's sequential scans, hash joins and merge joins.
 
-    Sessions that write rows switch them off. But the check of a foreign key joins whole tables.
+    Sessions that write rows switch these off. But the check of a foreign key joins whole tables.
     """
     if isinstance(target, PostgresSession):
         for name in _PLANNER:

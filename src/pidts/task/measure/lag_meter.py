@@ -53,7 +53,7 @@ class LagMeter:
                 self._batches.append((time.time(), first.begin))
 
     def delay(self) -> Delay:
-        """Returns the longest delays of the last second's batches; None if there are none."""
+        """Returns the longest delays of the last second's batches; without values if there are no batches."""
         with self._lock:
             batches, self._batches = self._batches, deque(maxlen=4096)
         for at, begin in batches:
