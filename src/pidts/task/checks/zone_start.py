@@ -8,11 +8,11 @@ from functools import partial
 
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Halted, SourceTablesKey, TableName, Where
+from pidts.model.errors import named
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD, RETURNING, ZONE_NOTE
 from pidts.source import Session, query
 from pidts.source.structures import quoted
 from pidts.task.checks.task_records import FORWARDS, forwarded_zones, meta_schemas, writers_of_target, writers_on
-from pidts.task.checks.zone_topology import named
 from pidts.task.config.task_file import TaskConfig
 
 MAY_FIND_ROWS = TableName("", "returns")
@@ -98,7 +98,7 @@ def demand_still_forwards(
     if left and source is not None and config.target.meta_schema in meta_schemas(partial(query, source)):
         left &= {zone for writer in writers_on(source) for zone in writer.carries}
     if left:
-        zones = named(sorted(left))
+        zones = named("zone", sorted(left))
         raise Halted(
             "zone-way-lost",
             f"the task has forwarded changes of {zones}. Its file no longer asks for that, and no other task carries "

@@ -7,10 +7,11 @@ missing, a task of this path may not have begun yet, so the check passes with a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pidts.apply import TargetSession
 from pidts.model import TableName
+from pidts.model.errors import named
 from pidts.source.finding import Finding
 from pidts.source.structures import quoted
 from pidts.task.checks.task_records import OWNERS, WritingTask, conflict_rule, is_same_server, writers_of_target
@@ -46,7 +47,8 @@ def topology_findings(
     for other in others:
         remove = f"remove the records of task {other.task} on the target if it will never run again: {forgotten(other)}"
         if both := sorted(other.carries & mine):
-            what = f"task {other.task} also carries changes of {named(both)} to this target: they would arrive twice"
+            zones = named("zone", both)
+            what = f"task {other.task} also carries changes of {zones} to this target: they would arrive twice"
             found.append(failed(what, f"Let one of the two tasks carry them (pidts.forward), or {remove}"))
         if spec.target and other.target_zone not in {"", spec.target}:
             what = f"task {other.task} says that this target is zone {other.target_zone}, not {spec.target}"
@@ -67,30 +69,30 @@ def topology_findings(
             brought.discard(writer.zone)
     found += _rule_findings(config, [*others, *(one for one in writers if one.zone)])
     if absent := sorted({*spec.forwards} - brought):
-        what = f"this task is to forward changes of {named(absent)}, but no task carries them to the source yet"
+        what = f"this task is to forward changes of {named('zone', absent)}, but no task carries them to the source yet"
         found.append(_note(what))
     arriving = mine.union({spec.target}, *(other.carries for other in others))
     if missing := sorted(brought - arriving):
-        what = f"changes of {named(missing)} reach the source, and no task carries them to the target yet"
+        what = f"changes of {named('zone', missing)} reach the source, and no task carries them to the target yet"
         found.append(_note(what))
     two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
     if two_ways and not conflict_rule(config):
         what = (
-            f"changes of {named(two_ways)} reach the source and, on another path, the target. A change that zone "
-            f"{spec.name} makes to one of these rows may arrive at the target before the row itself. Then the change "
-            "or the row is set aside (pidts locks list TASK)"
+            f"changes of {named('zone', two_ways)} reach the source and, on another path, the target. A change that "
+            f"zone {spec.name} makes to one of these rows may arrive at the target before the row itself. Then the "
+            "change or the row is set aside (pidts locks list TASK)"
         )
         found.append(_note(what))
     if spec.forwards and not conflict_rule(config):
         what = (
-            f"this task forwards changes of {named(sorted(spec.forwards))}. A row that gets former values again while "
-            "several zones write it can differ between zones without a lock. To prevent this, let each write change "
-            "a column, such as a time"
+            f"this task forwards changes of {named('zone', sorted(spec.forwards))}. A row that gets former values "
+            "again while several zones write it can differ between zones without a lock. To prevent this, let each "
+            "write change a column, such as a time"
         )
         found.append(_note(what))
     if absent := sorted(spec.owners.zones - arriving - brought):
         owning = "this zone owns" if len(absent) == 1 else "these zones own"
-        what = f"no task carries changes of {named(absent)} to the target yet, although {owning} rows"
+        what = f"no task carries changes of {named('zone', absent)} to the target yet, although {owning} rows"
         found.append(_note(what))
     return found
 
@@ -144,11 +146,6 @@ def _decides(conflict: str) -> str:
 def forgotten(writer: WritingTask) -> str:
     """Returns the statement that removes the records of a task that will never run again."""
     return f"DELETE FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
-
-
-def named(names: Sequence[str]) -> str:
-    """Returns the names of zones as part of a sentence."""
-    return f"zone{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def failed(what: str, fix: str) -> Finding:

@@ -372,8 +372,8 @@ class _Comparison:
         facts: dict[KeyText, list[ReplayedRow]] = {}
         ids = sorted(wanted)
         for begin in range(0, len(ids), _LATER_RECORDS):
-            records = sorted(map(_record, self.datacenter.records(ids[begin : begin + _LATER_RECORDS])), key=_id)
-            for record in records:
+            records = map(_record, self.datacenter.records(ids[begin : begin + _LATER_RECORDS]))
+            for record in sorted(records, key=lambda one: one.id):
                 for step in steps(_document(record.id, record.data), self.present.tables[table.name]) or ():
                     if step.key in wanted[record.id]:
                         facts.setdefault(step.key, []).append(ReplayedRow(step.key, step.after))
@@ -503,10 +503,6 @@ def _document(id_: int, data: str) -> Any:
             where=Where(table=DATA),
             todo="Restore the record's data, or compare without its table (--tables)",
         ) from error
-
-
-def _id(record: TransferRow) -> int:
-    return record.id
 
 
 @lru_cache(1024)
