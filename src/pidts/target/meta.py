@@ -179,7 +179,7 @@ class JournalRecord:
 
 
 class NoteRecord:
-    """Notes: one text for each table."""
+    """Notes, one text for each table: for example, how a table without a key was loaded."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "note", *_TABLE_KEY)

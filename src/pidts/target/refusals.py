@@ -23,7 +23,7 @@ ADMIN_TODO = (
     "ADMIN is an account of the target that may grant, and ADMIN_PASSWORD an environment variable with its password. "
     "The command also reads the source's tables: add --source URL if the task's account does not exist on the source"
 )
-"""Explains `grants_command`."""
+"""The advice that explains the command of `grants_command`."""
 
 
 def full_todo(otherwise: str = "") -> str:

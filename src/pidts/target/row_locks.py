@@ -134,7 +134,7 @@ class RowLockRecord:
         return found
 
     def _demand_forms(self, place: _Place, start: str) -> None:
-        """Raises if somebody has changed a lock's form by hand: no batch would find the lock by another spelling."""
+        """Raises if somebody has changed a lock's form by hand: batches with another spelling need it."""
         task, source, table = place
         sql = (
             f"SELECT row_key FROM pidts_meta.row_lock WHERE {OF_TABLE} AND row_key NOT IN "

@@ -99,7 +99,6 @@ def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bo
 
 
 def _within(values: pa.Array, kind: ColumnType) -> bool:
-    """Whether the type can hold all values."""
     if kind.is_text and kind.labels:
         allowed = {*kind.labels, ""}
         texts = [text for text in pc.unique(values).to_pylist() if text]

@@ -122,7 +122,7 @@ class OpenTable:
         self.prepared, self.loaded = [], []
 
     def rebased(self, base: MetadataFile) -> OpenTable:
-        """Returns the table with these loaded rows, on top of another snapshot of the same structure.
+        """Returns the table with the committed rows of another snapshot and the rows that this transaction has loaded.
 
         Raises if the other snapshot has gained a row with the key of one of these rows. If the transaction has removed
         all rows, it also removes the rows of the other snapshot.

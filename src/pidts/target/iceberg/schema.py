@@ -259,7 +259,6 @@ def _alter(
     catalog: Catalog,
     settle: Callable[[], None],
 ) -> None:
-    """Changes the schema, and the rows whose values change."""
     table = opened(new.name)
     base, old = table.base, table.base.table
     new, kept = _with_others(new, old, step)

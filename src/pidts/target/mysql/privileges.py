@@ -26,7 +26,7 @@ _ON_SCHEMAS = (*_ON_META, "ALTER", "DROP")
 def needed(schemas: Iterable[str], meta_schema: str, *, is_zone: bool) -> Iterator[Privilege]:
     """Yields the privileges that are needed to write to these schemas' tables and to change their structure.
 
-    Between zones, a DROP TABLE also drops a table of the meta schema, by which the log shows the zone.
+    Between zones, each DROP TABLE also drops a marker table of the meta schema, so that the log shows the zone.
     """
     for name in (*_ON_META, "DROP") if is_zone else _ON_META:
         yield Privilege(name, meta_schema)

@@ -124,7 +124,7 @@ class MySqlSchema(ServerSchema[MyTable]):
                 is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 cuts = statement.mariadb if statement.cuts_fractions is None else statement.cuts_fractions
-                if cuts is not self._connection.server.dialect.mariadb:  # sessions of PiDTS do not change what it does
+                if cuts is not self._connection.server.dialect.mariadb:  # PiDTS does not change this setting
                     self._refuse_shortened(statement, old, new, plain)
                 self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)

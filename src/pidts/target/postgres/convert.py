@@ -53,17 +53,17 @@ def conversion(old: Column, new: Column, name: str, *, cuts: bool | None = None)
 
 
 def loses_digits(old: ColumnType, new: ColumnType) -> bool:
-    """Whether values stay moments or times of their kind, and keep fewer digits of a second."""
+    """Whether the column stays a TIME, DATETIME or TIMESTAMP, and keeps fewer digits of a second."""
     is_kept = old.kind is new.kind and old.kind in WITH_FSP and not (old.chosen or new.chosen)
     return is_kept and new.fsp < old.fsp
 
 
 def with_digits(name: str, digits: int, *, cuts: bool) -> str:
-    """Returns a moment or time with fewer digits of a second, as the source computes it.
+    """Returns SQL for a TIME, DATETIME or TIMESTAMP with fewer digits of a second, as the source computes it.
 
-    The source cuts, or it rounds halves up; a negative TIME is cut or rounded as its absolute value. PostgreSQL's own
-    cast rounds halves to the moment that is further from the year 2000. A moment without digits, such as infinity,
-    stays as it is.
+    The source cuts digits off, or rounds halves up; a negative TIME is cut or rounded as its absolute value.
+    PostgreSQL's own cast rounds halves to the value that is further from the year 2000. Infinity, which has no digits,
+    does not change.
     """
     unit, micros = 10 ** (6 - digits), f"extract(microseconds FROM {name})::numeric"
     made = f"{'trunc' if cuts else 'round'}({micros} / {unit}) * {unit}"

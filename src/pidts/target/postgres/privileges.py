@@ -64,8 +64,6 @@ def version_of(session: PostgresSession) -> str:
 
 
 class _RoleQueries:
-    """Queries the catalog about one role."""
-
     def __init__(self, session: PostgresSession, role: str, meta_schema: str) -> None:
         self._session, self._role, self._meta_schema = session, role, meta_schema
         found = _rows(session, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s", role)

@@ -70,7 +70,7 @@ LEAST = 256
 """The fewest rows that are written as events: a transaction with events takes two more round trips."""
 _SIZE = 1 << 20
 _PRIVILEGES_SECONDS = 10.0
-"""The seconds after which the account's privileges are read again. Without TRIGGER, it would not see a new trigger."""
+"""The seconds after which privileges are read again. Without TRIGGER, the account would not see a new trigger."""
 _PAUSE = 100
 """The number of a table's changes that are written as SQL after a refusal."""
 _OTHER_WORK = re.compile(
