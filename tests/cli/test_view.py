@@ -13,7 +13,7 @@ from pidts.cli.errors import remember_task
 from pidts.cli.findings import show_report
 from pidts.cli.lag_history import LagHistory
 from pidts.model import Halt, Lsn, Position, TableName, Transient
-from pidts.plan import PlanState
+from pidts.plan import Phase, PlanState
 from pidts.replicate import ReceiveProblem
 from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, TableProgress
 from pidts.task.run.tracker import Tracker
@@ -63,6 +63,21 @@ def test_a_line_shows_everything() -> None:
         "shop: copy; [red]hello; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; lag 0.25 s; "
         "applied up to bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go"
     )
+
+
+def test_a_line_says_what_is_done_with_a_table_whose_rows_are_copied() -> None:
+    tables = (
+        TableProgress(name="a.ready", copied=44_500, done=True),
+        TableProgress(name="a.again", copied=500, estimate=500, rate=20.0, phase=Phase.EXTRAS, looked_up=40_000),
+        TableProgress(name="a.next", copied=500, estimate=500, phase=Phase.FINISH),
+    )
+    looking = replace(COPYING, tables=tables)
+    assert "; 1 of 3 tables copied; a.again: looking for rows that the source does not have: 40,000" in view.line(
+        looking
+    )
+    assert "copying" not in view.line(looking)
+    another = replace(looking, tables=(*tables, TableProgress(name="a.open", copied=1, estimate=1000, rate=5.0)))
+    assert "copying 25 rows/s" in view.line(another)
 
 
 def test_a_small_lag_is_reported_in_hundredths_of_a_second_and_zeros_that_say_nothing_are_left_out() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from pidts.model import Checkpoint
+from pidts.model import Checkpoint, TableName
 from pidts.plan import BatchPlan
 from pidts.reduce import Counts
 
@@ -16,3 +17,5 @@ class BatchDone:
     plan: BatchPlan
     checkpoint: Checkpoint
     counts: Counts
+    looked_up: Mapping[TableName, int] = field(default_factory=dict)
+    """How many rows of the target were looked up on the source, to find extra rows of a table that is copied again."""

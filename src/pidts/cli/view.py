@@ -244,7 +244,7 @@ def line(progress: Progress) -> str:
         parts.append(_slow(report.slow))
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
-        parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")
+        parts.append(_copy_pace(progress))
     if progress.held_lag_seconds is not None:
         parts.append(waiting_lag(progress.held_tables, progress.held_lag_seconds))
     halts, several = _in_order(progress), len(progress.sources) > 1
@@ -312,7 +312,7 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
     head = Text.assemble((progress.task, "bold"), "  ", (progress.stage, "cyan"), f"  {progress.message}")
     parts: list[RenderableType] = [head, numbers, _places(progress), *_stages(progress.stage_report)]
     if any(not table.done for table in progress.tables):
-        parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
+        parts.append(Text(_copy_pace(progress)))
         parts.append(_copying(progress.tables))
     elif busiest := [one for one in progress.changed[:_BUSIEST_SHOWN] if one.rate]:
         parts.append(_busiest(busiest))
@@ -428,11 +428,21 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
 
 def _pace(table: TableProgress) -> str:
     """Returns the phase of a table's copy; while rows are copied, their rate."""
+    if table.phase is Phase.EXTRAS and table.looked_up:
+        return f"{PHASES[table.phase]}: {table.looked_up:,} looked up"
     if table.phase is not Phase.ROWS:
         return PHASES[table.phase]
     if not table.rate:
         return ""
     return f"{table.rate:,.0f} rows/s{_to_go(table.eta_seconds)}"
+
+
+def _copy_pace(progress: Progress) -> str:
+    """Returns the rate of the copy. If no table's rows are being copied, returns what is done with the first table."""
+    waiting = [table for table in progress.tables if not table.done]
+    if all(table.phase is not Phase.ROWS for table in waiting):
+        return f"{waiting[0]}: {_pace(waiting[0])}"
+    return f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"
 
 
 def _to_go(seconds: float | None) -> str:

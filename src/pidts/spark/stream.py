@@ -509,13 +509,14 @@ class TaskStream:
         self._moved_keys_cleanup.batch_done(self._context, commit, cut=is_in_parts or execution is Execution.JOB)
         # Most copied rows are already on the target. They are counted only here, when it is certain that they are not
         # read again.
-        copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
-        if rows := sum(chunk.rows for chunk in copied if chunk.request.phase in _READS_ROWS):
+        settled = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
+        looked_up = {chunk.request.table: chunk.rows for chunk in settled if chunk.request.phase is Phase.EXTRAS}
+        if rows := sum(chunk.rows for chunk in settled if chunk.request.phase in _READS_ROWS):
             counts = replace(counts, copied=rows)
         self._state, self._gtids, self._workers = end, gtids, moved
         left = set(end.open_requests)
         forget(self._context.staging, [request for request in plan.start.open_requests if request not in left])
-        self._on_batch(BatchDone(plan, commit.after[0], counts))
+        self._on_batch(BatchDone(plan, commit.after[0], counts, looked_up))
         source = self._context.source.source_id
         self._shards.barrier.set_held(source, end.exceptions)
         self._ddl.start(self._context, end)

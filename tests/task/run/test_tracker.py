@@ -156,6 +156,17 @@ def test_the_progress_says_how_far_a_large_transaction_is(clock: Clock) -> None:
     assert shown[-1].message == "one large transaction is being written: 1,200,000 changes so far"
 
 
+def test_the_progress_counts_the_rows_that_were_looked_up_on_the_source(clock: Clock) -> None:
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append, clock=clock)
+    again = CopyState(rows=9000, estimate=9000, mode=CopyMode.REPAIR, phase=Phase.EXTRAS)
+    tracker.resumed(state(big=again), "", "")
+    for rows in (500, 400):
+        tracker.batch(replace(done(state(big=again)), looked_up={name("big"): rows}))
+    tracker.show("copy")
+    assert [table.looked_up for table in shown[-1].tables] == [900]
+
+
 def test_old_batches_do_not_count_for_the_pace(clock: Clock) -> None:
     shown: list[Progress] = []
     tracker = Tracker("t", "s", shown.append, clock=clock)

@@ -36,6 +36,8 @@ class CopyProgress:
         """For each table, the number of samples that contain its row count."""
         self._unsettled: Mapping[TableName, int] = {}
         """The number of rows that are read, but do not count as copied yet."""
+        self._looked_up: Counter[TableName] = Counter()
+        """For each table, how many rows of the target were looked up on the source, to find extra rows."""
         self._changed: set[TableName] = set()
         """The tables whose `TableProgress` is no longer valid."""
         self._shown: dict[TableName, TableProgress] = {}
@@ -53,6 +55,7 @@ class CopyProgress:
         self._named = dict(self._states)
         self._moments.clear()
         self._before, self._shown, self._tables, self._unsettled = {}, {}, (), {}
+        self._looked_up.clear()
         self._moving.clear()
         self._changed = set(self._states)
         self.reached(copy, now)
@@ -80,6 +83,11 @@ class CopyProgress:
         self._changed |= self._unsettled.keys() & self._states.keys()
         self._unsettled = rows
 
+    def looked_up(self, rows: Mapping[TableName, int]) -> None:
+        """Notes how many rows of the target a batch has looked up on the source, to find extra rows."""
+        self._looked_up.update(rows)
+        self._changed |= rows.keys() & self._states.keys()
+
     def tables(self, now: float) -> tuple[TableProgress, ...]:
         """Returns the progress of each table, sorted by name."""
         moments = self._moments
@@ -101,6 +109,7 @@ class CopyProgress:
                 estimate=state.estimate,
                 done=state.done,
                 phase=state.phase,
+                looked_up=self._looked_up[name],
                 rate=max(0, copied - self._before.get(name, 0)) / seconds,
             )
         if is_longer:

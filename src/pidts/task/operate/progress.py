@@ -36,6 +36,8 @@ class TableProgress:
     """The server's estimate of the number of rows; 0 if there is none."""
     done: bool = False
     phase: Phase = Phase.ROWS
+    looked_up: int = 0
+    """How many rows of the target this run has looked up on the source, to find extra rows."""
     rate: float = 0.0
     """Rows per second over the last seconds."""
     source: str = ""

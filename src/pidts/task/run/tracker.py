@@ -127,6 +127,7 @@ class Tracker:
             self._event_time = done.plan.timestamp or self._event_time
             if self._waits_since:
                 self._waits_since = max(self._waits_since, self._event_time)
+            self._copy.looked_up(done.looked_up)
             self._copy.reached(done.plan.end.copy, self._clock())
             self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
 
