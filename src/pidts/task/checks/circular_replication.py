@@ -9,40 +9,40 @@ schema on the server that it writes to. There it also records the identity of th
 another task writes to this task's source and reads this task's target. Then the routes of both tasks show the tables
 whose changes go in a circle. If this task's account may not read that meta schema, the other task is not found.
 
-A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
-source: the task from B to C records on C that it also carries tables of A. It knows this only if the task from A to B
-began first. So the task from B to C reads the records on B again at each start.
+A ring of three tasks, A to B to C to A, is also found. Each task also records whose changes other tasks carry to its
+source: the task from B to C records on C that it also carries tables of A. The task knows this only if the task from A
+to B began first. So the task from B to C reads the records on B again at each start.
 
 A task that was cut over cannot run again, so it closes no circle. But its changes are in the log of the server that it
-has written to. An example: task `ab` is cut over, task `ba` carries the changes of B back to A, and is cut over, too.
+has written to. An example: task `ab` is cut over. Task `ba` carries the changes of B back to A, and is also cut over.
 Then somebody undoes the first cutover. Task `ab` would continue at its switch, and carry the changes of `ba` to B a
-second time. In a table without a key, each new row would be there twice. So task `ab` is refused, unless one of these
-is certain:
+second time. In a table without a key, each new row would be on B twice. So task `ab` is refused, unless one of these
+conditions is certain:
 
 - Its checkpoint is at or after the switch of task `ba`. The two positions are compared only if the source had no
   failover, and if both are in log files of the same name.
 - Its checkpoint is in a log file that the source created after the last change of task `ba`. An example: the log was
   reset meanwhile (RESET MASTER), so that its positions are smaller now.
-- All rows are copied, or were copied, after the switch of task `ba`: at the first start, or by `--resync`. A task that
-  begins at the end of the source's log also has these changes. The task records this in a note (`RETURNED`). Each start
-  adds to the note the tasks for which one of the first two conditions is true. A later failover could make these two
-  conditions uncertain.
+- All rows are copied, or were copied, after the switch of task `ba`: at the first start, or by `--resync`. If task `ab`
+  begins at the end of the source's log, its target also has the changes of `ba`. Task `ab` records this in a note
+  (`RETURNED`). Each start adds to the note the tasks for which one of the first two conditions is true. A later
+  failover could make these two conditions uncertain.
 
 If task `ba` was only stopped, and somebody has deleted its checkpoint, its other records show that it has run. Then
-only the third condition can be certain. But at the first start of task `ab` with a place in its file, the user says
-that this place is after the last change of task `ba`.
+only the third condition can be certain. There is one exception: if the file of task `ab` gives the place of its first
+start, the user is responsible for choosing a place after the last change of task `ba`.
 
-Crash points of the note:
+Crash points of the note `RETURNED`:
 
 1. Before a first start claims the task: the note may be that of an earlier task of this name. No checkpoint is there,
    so nobody reads the note. The transaction of the claim removes it.
 2. After the claim, or after the COMMIT that begins the new copies, and before the note is written: the next start may
    refuse the task. Then `--resync` copies the rows once more. No change is made a second time.
 
-While the source is away, this cannot be checked. A task that has begun then continues with the log in the relay, but
-only if nobody has claimed the task since its last start that has passed the check. A note has the epoch of that start's
-claim (`CHECKED`). Every start claims the task, and so does every cutover, also one of an earlier version, or one whose
-record was deleted by hand. Crash points:
+While the source does not answer, this check is impossible. A task that has begun then continues with the log in the
+relay, but only if no start and no cutover has claimed the task since the last start that passed the check. The note
+`CHECKED` has the epoch of that start's claim. A cutover's claim counts even if an earlier version made it, or if the
+cutover's record was deleted by hand. Crash points of the note `CHECKED`:
 
 1. After a claim of a start or of a cutover, or after a refused start: the note has another epoch than the checkpoints,
    so the next start needs the source.
@@ -180,8 +180,8 @@ def _forget(config: TaskConfig, target: TargetSession, writer: WritingTask) -> s
     if target.meta.checkpoints.read(config.name, config.source.source_id):
         return (
             f"if task {writer.task} will never run again, copy all rows again: {statement}. Then run this task "
-            f"with {config.run_command(' --resync')}. Without --resync, it is refused: it would make the changes that "
-            f"task {writer.task} has made on this source a second time on the target"
+            f"with {config.run_command(' --resync')}. Without --resync, this task is refused: it would repeat on the "
+            f"target the changes that task {writer.task} has made on this source"
         )
     if config.mode == "incremental" and config.source.start is not None:
         return (
@@ -292,11 +292,11 @@ def _returned_findings(
     resync: Patterns,
     first: Callable[[], Checkpoint] | None,
 ) -> list[Finding]:
-    """Returns a failed finding for each way back that has ended, and whose changes this task may have yet to read."""
+    """Returns a failed finding for each ended task whose changes on the source this task may still carry back."""
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if not stored and first is None:
         return []  # The first start copies all rows, or begins at the end of the log.
-    # The user has deleted the checkpoint of a task that ended without a cutover, and has given a place after that.
+    # At a first start, a task that ended without a cutover passes: the user has chosen a place after its last change.
     ways = [way for way in _ways_back(config, source, there) if stored or way.cutover is not None]
     rows = stored or [first() for _ in ways[:1] if first is not None]
     known = _returned(config, target) if stored else frozenset()

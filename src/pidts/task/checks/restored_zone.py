@@ -65,5 +65,5 @@ def _restored(config: TaskConfig, what: str) -> Halted:
         where=Where(source=config.source.source_id, file=str(config.path)),
         todo="If somebody removed the task's records by hand while all zones were equal, run pidts relay forget TASK. "
         "If the zone was restored from a backup, later changes of its own programs are only in other zones. Then fill "
-        "it again from another zone with pidts zones return FILE ZONE (docs/operate/zones.md)",
+        "the zone again from another zone: run pidts zones return FILE ZONE (docs/operate/zones.md)",
     )

@@ -61,7 +61,8 @@ def _structure(rules: Rules, name: TableName) -> Iterator[str]:
     if rules.events(name, {"add column"}) is FilterDecision.SKIP:
         yield (
             "filters leave out its schema changes, so its structure on the target does not change, and rows that are "
-            "written after an ADD COLUMN halt it. A Do rule takes only what it lists: for schema changes, add 'all ddl'"
+            "written after an ADD COLUMN halt the table. A Do rule takes only the events that it lists: for schema "
+            "changes, add 'all ddl'"
         )
 
 

@@ -36,7 +36,7 @@ LOCK_NO_MERGED = (
 
 
 def locks_rows(config: TaskConfig, shards: Iterable[Shard]) -> bool:
-    """Whether the task locks rows of these shards. It locks no rows if versions decide in all of these shards."""
+    """Whether the task locks rows of these shards. No rows are locked if versions decide in all of these shards."""
     is_locking = config.on_divergence is OnDivergence.LOCK
     return is_locking and not all(is_guarded(one.target_table, config.version_column) for one in shards)
 
@@ -117,8 +117,8 @@ class _Group:
                 code="merged-not-locked",
             )
         overlaps = [(one, other) for one, other in combinations(self.counted, 2) if one.overlaps(other)]
-        # A source of a running task may create a table that joins, with keys that overlap. This must not prevent the
-        # next start, and so stop all other tables.
+        # A source of a running task may create a table that joins, with keys that overlap. Such a table must not
+        # prevent the next start, which would stop all other tables.
         joining = [pair for pair in overlaps if {one.source for one in pair} <= self.resumed]
         refused = [pair for pair in overlaps if pair not in joining]
         if refused:
@@ -298,8 +298,9 @@ ALIKE = (
 def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sources: Collection[str]) -> str:
     """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
 
-    A task in pessimistic mode may have such shards if it ran in optimistic mode before. Their rows fit, so the start is
-    not refused. But the next schema change of the other shards does not wait for such shards (`pidts.shards.decide`).
+    A task in pessimistic mode may have such shards if it ran in optimistic mode before. The start is not refused, since
+    the shards' rows fit. But the next schema change of the other shards does not wait for such shards
+    (`pidts.shards.decide`).
     In pessimistic mode, an operator expects that it waits. So such shards are reported.
 
     If an operator has let a change run without a shard (`pidts ddl unlock`), the other shards do wait for this shard.

@@ -65,7 +65,7 @@ _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure
 
 
 OWNERS = "owners: "
-"""The prefix of a CONFLICT note about owners. It is no column's name, since no column's name ends with a blank."""
+"""The prefix of a CONFLICT note about owners. No column has this name, since no column's name ends with a blank."""
 
 
 _MOST_RECORDED = 10_000

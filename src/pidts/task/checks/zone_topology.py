@@ -21,8 +21,8 @@ from pidts.task.config.task_file import TaskConfig
 def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
     """Returns a finding for each of these tasks that carries a zone's rows and has another meta schema than this task.
 
-    This task recognises rows of other zones by marks in its own meta schema. It would not see the other task's marks,
-    and would forward the rows.
+    This task recognises rows of other zones by marks in its own meta schema. This task would not see the other task's
+    marks, and would forward the rows.
     """
     if not config.is_between_zones:
         return []

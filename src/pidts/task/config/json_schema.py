@@ -72,7 +72,7 @@ pidts:
   conflict: owner
   owners: [{schema: a, table: a, where: "a > 1", zone: a}]
 """
-"""A task between zones whose rows have owners. It cannot have the sections of `_TASK` that change rows."""
+"""A task between zones whose rows have owners. Such a task cannot have the sections of `_TASK` that change rows."""
 _ZONES = "pidts: {zones: {servers: {a: {}, b: {joins: a}}, feeds: %s}}"
 _SOURCE = """\
 source-id: s

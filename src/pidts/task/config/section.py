@@ -28,7 +28,7 @@ LOCAL_URL = "file:///"
 """The prefix of a URL that means a path on this machine."""
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""The environment variable of a service and its processes. It shows that they lack the user's environment."""
+"""The environment variable by which a service tells its processes that they lack the user's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class OtherKey:
     """A key of DM that PiDTS does not use."""
 
     as_is: tuple[object, ...]
-    """Values that ask for what PiDTS does anyway. They pass without a note; so do empty values (null, "", [], {})."""
+    """Values that ask for what PiDTS does anyway. These and empty values (null, "", [], {}) pass without a note."""
     note: str = ""
     """The note about any other value. A value with a note passes."""
     refusal: str = ""

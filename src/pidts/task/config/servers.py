@@ -523,7 +523,7 @@ def _start(meta: Section, *, use_gtid: bool) -> Position | str | None:
             raise meta.error("binlog-gtid", "bad-value", str(error)) from None
     if not file:
         if offset:
-            raise meta.error("binlog-pos", "missing-key", "a position needs binlog-name, too")
+            raise meta.error("binlog-pos", "missing-key", "a position also needs binlog-name")
         return None
     try:
         return Position(file, max(offset, _FIRST_EVENT))

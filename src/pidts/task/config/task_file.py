@@ -141,7 +141,7 @@ class TaskConfig:
         return shlex.quote(str(self.path))
 
     def run_command(self, options: str = "") -> str:
-        """Returns the command that runs the task, for messages. It names both forms, with and without a service."""
+        """Returns the command that runs the task, in both forms, with and without a service. Messages contain it."""
         return f"pidts run {self.shell_path}{options} (with a service: `pidts start`, not `pidts run`)"
 
     @property

@@ -145,7 +145,7 @@ def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
             raise server.error("joins", "bad-value", what, "Name a zone that feeds it by pidts.zones.feeds.")
         seeds[name] = seed
         if servers.section(seed).has("joins"):
-            what = f"zone {seed} joins, too, so it does not have all rows"
+            what = f"zone {seed} also joins, so it does not have all rows"
             raise server.error("joins", "bad-value", what, "Let one zone join after the other.")
     return seeds
 

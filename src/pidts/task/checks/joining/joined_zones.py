@@ -15,8 +15,8 @@ from pidts.task.config.zones_file import Direction
 def demand_joined(directions: Mapping[Direction, TaskConfig]) -> None:
     """Raises if a direction that copies no rows would begin after programs have already written to its source.
 
-    The direction would begin at the end of the source's log. Its target would lack the earlier changes, which other
-    zones have.
+    The direction would begin at the end of the source's log. The direction's target would lack the earlier changes,
+    which other zones have.
     """
     for direction, config in directions.items():
         others = [(one, other) for one, other in directions.items() if one.source == direction.source]

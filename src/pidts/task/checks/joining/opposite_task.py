@@ -9,8 +9,8 @@ Crash points:
 1. Between the claim and the note: from the claim on, the checkpoint has the copy's progress. The note says that the
    task merges. One transaction writes the note and the task's zone. So a run that dies earlier leaves neither of them,
    and the next run writes both.
-2. After the note: no row is written to a user's table before the opposite task has its checkpoint and its note. Both
-   stay, so a later run does not wait for them.
+2. After the note: no row is written to a user's table before the opposite task has its checkpoint and its note. The
+   checkpoint and the note stay, so a later run does not wait for them.
 
 A task cannot stop forwarding a zone's changes (`zone-way-lost`), except by a hand-over. So the conditions for which
 this task has waited stay true.
