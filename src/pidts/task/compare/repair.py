@@ -115,7 +115,7 @@ class Repairs:
     removes: bool = field(kw_only=True, default=False)
     """Whether extra rows of merged and filtered tables are also removed."""
     report: Report | None = None
-    """With `apply`: the report after the repaired rows were compared again. It shows whether differences remain."""
+    """With `apply`: the report of a second comparison of the repaired rows, which shows the remaining differences."""
     written: int = 0
     removed: int = 0
     left: ExtraRows = field(default_factory=ExtraRows)
@@ -244,7 +244,7 @@ class Repairs:
 def _repairable(settled: UnequalKeys, *, merged: bool, keeps: bool) -> list[int]:
     """Returns the places of the differences that are repaired.
 
-    These are not repaired:
+    These differences are not repaired:
 
     - A waiting row: it will be equal when its change is applied.
     - A locked row: an operator decides about it.

@@ -2,8 +2,8 @@
 
 The target has the keys of the source, with two exceptions:
 
-- A column mapping may have changed values of the key. These values are changed back. A value that the mapping cannot
-  produce is not looked up.
+- A column mapping may have changed values of the key. The changed values are changed back. A value that the mapping
+  cannot produce is not looked up.
 - Extracted columns may be part of the key. A row with the extracted values of another table is not looked up either.
 """
 

@@ -1,8 +1,8 @@
 """Looks in a source's own log for changes that programs have made after the step `stop` of a cutover.
 
-Such changes are possible. For example, the source's machine restarts, its server is writable for some minutes, programs
-write, and an operator makes the server read-only again. Since no run begins after `stop`, neither the relay nor the
-target gets these changes. A later end of the log does not prove them: each start of a server begins a new log file.
+An example: the source's machine restarts, its server is writable for some minutes, programs write, and an operator
+makes the server read-only again. Since no run begins after `stop`, neither the relay nor the target gets these changes.
+A later end of the log does not prove them: each start of a server begins a new log file.
 """
 
 from __future__ import annotations

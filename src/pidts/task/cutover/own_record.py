@@ -60,8 +60,8 @@ class OwnRecord:
     def demand_own(self, take_back: Callable[[], None] = lambda: None) -> None:
         """Raises if another command has changed the record since this command saved it.
 
-        `take_back` undoes the step that this command has just done. It is called if the other command undoes the
-        cutover: that command may have passed this step before this command did it, and so would not undo it.
+        `take_back` undoes the step that this command has just done. `take_back` is called if the other command undoes
+        the cutover: the other command may have passed this step too early to undo it.
         """
         record = self.stored()
         if _text(record) == _text(self.current):

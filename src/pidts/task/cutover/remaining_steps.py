@@ -90,8 +90,8 @@ class RemainingSteps:
                     not_allowed.append(source_read_only.statements(source, on=True))
                     lacking += _lacking_privileges(part, source)
         lag = (
-            "the log continues after the applied place: this command waits until the target has its changes, and "
-            "runs the task if no run of it is seen"
+            "the log continues after the applied place: this command waits until the target has all changes of the "
+            "log, and runs the task if it sees no run"
             if unapplied
             else "the target has all changes of the source's log"
         )

@@ -88,8 +88,8 @@ def write_reverse(config: TaskConfig, text: str) -> Path:
     """Writes the file of the way back and returns its path. Raises if the file exists.
 
     The file is written as a whole or not at all: a part of the text could be a valid file that names only some of the
-    tables. An existing file may come from an earlier cutover that was undone. Its task would carry the first task's own
-    changes back.
+    tables. An existing file may come from an earlier cutover that was undone. The existing file's task would carry the
+    first task's own changes back.
     """
     path = reverse_path(config)
     if path.exists() or path.is_symlink():

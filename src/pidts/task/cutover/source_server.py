@@ -20,7 +20,7 @@ def server_of(config: SourceConfig, session: Session) -> CutoverServer:
 def is_same(one: CutoverServer, other: CutoverServer) -> bool:
     """Whether `one` and `other` name the same server.
 
-    A server's UUID proves this, even at another address. MariaDB has none. Its unique id changes with each new
+    A server's UUID proves this, even at another address. MariaDB has no UUID: its unique id changes with each new
     container, and two servers may have the same server id. So equal server ids prove it only at the same address.
     """
     plain, other_plain = (each.identity.partition(PLACE_OF_MARIADB)[0] for each in (one, other))
@@ -37,8 +37,8 @@ def restore(
     empty text. The former server stays read-only, since it may be a replica now, which must not be written. Raises if
     the source's server does not answer.
 
-    `made` is the server that the cutover has made read-only. It is None if an earlier version has recorded the cutover:
-    then the server is not compared. `demand_own` raises if another command has taken over the cutover.
+    `made` is the server that the cutover has made read-only. `made` is None if an earlier version has recorded the
+    cutover: then the server is not compared. `demand_own` raises if another command has taken over the cutover.
     """
     try:
         session = connect(source.server)

@@ -35,8 +35,8 @@ An undo has these crash points:
 
 1. Before it has changed the record: nothing has changed.
 2. *Is undone* is recorded: a cutover command that still runs cannot save its next step, so it never reaches *done*. A
-   repeated `--undo`, or a `--yes`, first does the rest of the undo. It may begin with the first part again, since every
-   part of an undo (drop the constraints, make the sources writable) may be repeated.
+   repeated `--undo`, or a `--yes`, first does the rest of the undo. The command may begin with the first part again,
+   since every part of an undo (drop the constraints, make the sources writable) may be repeated.
 3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again.
 
 Two commands may run at the same time, on two machines. Usually a named lock prevents this (`operate/presence.py`), but
@@ -366,7 +366,7 @@ class CutoverRun:
         for part in self._parts:
             self._checkpoints(part)
         self._done(StepName.TABLES, tables_step(status).about)
-        # This may take long. Programs can still write meanwhile.
+        # The wait may take long. Programs can still write meanwhile.
         self._drain()
         self._done(StepName.LAG, "the target has everything that the source had a moment ago")
         record = self._read_only(self._with_servers(record))

@@ -26,7 +26,7 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 
 
 class StandbySampling:
-    """The thread that takes the samples. It runs only if there are standbys and no GTIDs."""
+    """The thread that takes the samples. The thread runs only if there are standbys and no GTIDs."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""The conditions that alerts report while a task runs. They are found in snapshots of the task's progress."""
+"""Finds the conditions that alerts report while a task runs, in snapshots of the task's progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KNOWN: frozenset[Stage] = frozenset({"copy", "sync", "halted", "synced"})
 
 @dataclass(frozen=True, slots=True)
 class AlertKey:
-    """The key of a condition. It stays the same as long as the condition lasts."""
+    """The key of a condition, which stays the same as long as the condition lasts."""
 
     kind: AlertKind
     source: str = ""

@@ -297,7 +297,8 @@ def _held_log_bytes(
     """Returns the size of the log that only waiting tables need; None if the relay cannot be read here.
 
     This log begins at the earliest Lsn of a waiting table. It ends before the first change of another table after the
-    checkpoint, and not at the checkpoint: if only changes of waiting tables follow, the checkpoint does not move.
+    checkpoint. It does not end at the checkpoint: if only changes of waiting tables follow, the checkpoint does not
+    move.
     """
     try:
         bytes_after = measure(config.relay, config.source.source_id)

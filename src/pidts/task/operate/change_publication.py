@@ -10,9 +10,9 @@ All files that wait at the beginning are published, one table after the other:
 
 What follows an interruption:
 
-- After 1: the next publication makes the same file, with the same changes and the same name. It overwrites a file that
-  was already renamed. (A reader that has opened the former file continues with it.) So each change is in the table
-  exactly once.
+- After 1: the next publication makes the same file, with the same changes and the same name. The new file overwrites a
+  file that was already renamed. (A reader that has opened the former file continues with it.) So each change is in the
+  table exactly once.
 - Between 3 and 5: a reader may see the changes of one day before the changes of another day.
 - In 5, after the record was changed: the next publication removes the files without a record, as after an interrupted
   transaction.
@@ -28,8 +28,8 @@ A metastore may complete the last call of a killed process after the next proces
 Earlier files are not changed. So if the change table has a column of the same name and another type, the new column
 gets another name, such as `price__bigint`. A column that was dropped from the source stays in the change table.
 
-A partition older than `pidts.hive.keep-changes` is removed from the metastore. Its folder is removed a day later, since
-readers may still use it. If a removal is interrupted, the next publication repeats the removal.
+A partition older than `pidts.hive.keep-changes` is removed from the metastore. The partition's folder is removed a day
+later, since readers may still use it. If a removal is interrupted, the next publication repeats the removal.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ChangePublisher:
         refused = set[TableName]()
         for chosen in self._record.choose(self._task):
             if chosen.table in refused:
-                continue  # later changes must wait, too, since columns are added in the order of the log
+                continue  # later changes must also wait, since columns are added in the order of the log
             try:
                 self._publish(store, chosen)
             except Halted as error:

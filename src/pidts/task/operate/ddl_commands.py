@@ -102,7 +102,7 @@ def is_refused_rows(halt: Halt) -> bool:
 
 
 def is_waiting_for_shards(halt: Halt) -> bool:
-    """Whether the change waits for other shards, or for a ddl command. It has not failed."""
+    """Whether the change has not failed, but waits for other shards or for a ddl command."""
     return halt.code in {"shard-awaits", "shards-disagree", "shard-structure", "shard-no-place"}
 
 
@@ -117,7 +117,7 @@ def needs_operator(halt: Halt) -> bool:
 
 
 def has_failed(halt: Halt) -> bool:
-    """Whether the change was tried and refused. It may succeed at the next attempt."""
+    """Whether the change was tried and refused. The next attempt to make the change may succeed."""
     return not is_waiting_for_shards(halt) and halt.code != _AFTER_ANOTHER
 
 

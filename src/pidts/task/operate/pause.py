@@ -23,7 +23,7 @@ from pidts.task.config.task_file import TaskConfig
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause after a failed attempt. It lasts until a later attempt commits a batch, or has nothing to commit."""
+    """A pause after a failed attempt. A pause ends when a later attempt commits a batch, or has nothing to commit."""
 
     error: PidtsError
     """The error of the last attempt."""
@@ -48,7 +48,7 @@ class Pause:
 
 
 class PauseFile:
-    """The file in which a run stores its present pauses. It exists only while a source is paused.
+    """The file in which a run stores its present pauses. The file exists only while a source is paused.
 
     The run also removes this file at its start: in a container, the run may have the process id of an earlier run that
     was killed.

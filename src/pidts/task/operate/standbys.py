@@ -3,9 +3,9 @@
 The replicator continues at this server by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a
 position that the running task has sampled (`pidts.replicate.standby_start`). Two kinds of servers are refused:
 
-- A server that lacks a received transaction. Its log continues from an older state, and would overwrite newer rows of
-  the target.
-- A server with a transaction that the source lacked. It is *barred* (`pidts.task.config.current_server`).
+- A server that lacks a received transaction. The server's log continues from an older state, and would overwrite newer
+  rows of the target.
+- A server with a transaction that the source lacked. The server is *barred* (`pidts.task.config.current_server`).
 
 The GTID position of MariaDB has only the last transaction of each domain. So on MariaDB a transaction counts as
 executed if the server's `gtid_binlog_state` has this transaction, or a later one of the same server and domain.

@@ -366,7 +366,7 @@ def _source(
 def meant_tasks(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple[KnownTask, ...]:
     """Returns the target's tasks that have a source of this task, or a similar name. Similar names are first.
 
-    Returns none if a record of some task was altered by hand and cannot be read. That task's own status reports this.
+    Returns none if a record of some task was altered by hand and cannot be read. The status of that task reports this.
     """
     sources_of: dict[str, set[str]] = {}
     with suppress(Halted):
