@@ -27,8 +27,7 @@ executes neither the writes nor COMMIT. Then:
    Reading the row would have led to the same decision. Cases 2 to 4 apply from here on.
 7. The row differs or does not exist: another run has taken over, a repeated attempt has committed the batch, or
    somebody has changed the row by hand. Nothing was written. A second attempt locks and reads the row.
-8. After any error, the committer no longer assumes that the row is as it has left it. The next attempt locks and reads
-   the row.
+8. After any error, the committer no longer assumes that it knows the row. The next attempt locks and reads the row.
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ class Committer:
         self._trips = 0
         """The number of the session's round trips so far."""
         self.times = CommitMeter()
-        """The time of all commits so far."""
 
     def commit(
         self,

@@ -2,8 +2,7 @@
 
 The repair is correct because of the order of its steps:
 
-1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the task does not change
-   the target.
+1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the task writes nothing.
 2. The rows are read from the source. These rows are at least as new as any checkpoint, since the source was read after
    the checkpoints were locked.
 3. The rows are written, and rows that the source does not have are removed. COMMIT.
@@ -78,7 +77,6 @@ class PendingChanges(Exception):
     def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
         super().__init__()
         self.places = tuple((row.lsn, row.copy) for row in checkpoints)
-        """The places of the source's checkpoints."""
 
 
 def repair(

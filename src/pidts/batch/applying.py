@@ -25,8 +25,7 @@ the batch's start. If the checkpoint did not name the table, a restart would pas
 
 A restart plans the same transaction again, and each worker skips the changes up to its own checkpoint. Every row of the
 log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends only on the log
-and on the number of rows in a part. A repeated Spark task finds the last part that was committed, and continues after
-it.
+and on the number of rows in a part. A repeated Spark task continues after the last committed part.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ class TranslatedStatement:
     statement: Statement | None
     """The translated statement; None: the statement is only recorded (`shadows`), and has no other effect."""
     text: str
-    """The text to which filters are applied; if a shadow table replaces a table, the text of the shadow's statements.
-    """
+    """The text to which filters apply; if a shadow table replaces a table, the text of the shadow's statements."""
     structures: Mapping[TableName, Table | None]
     shadows: Mapping[TableName, Shadow | None]
 

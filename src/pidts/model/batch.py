@@ -46,10 +46,7 @@ def change_schema(table: Table) -> pa.Schema:
 
 
 def image_column(images: pa.StructArray, place: int) -> pa.Array:
-    """Returns one column of images, with NULL where there is no image.
-
-    For a few images, this is faster than `pc.struct_field`.
-    """
+    """Returns one column of images, NULL where there is no image. For few images faster than `pc.struct_field`."""
     if place < 0:  # the images lack the column, and Arrow would count from the last one
         raise IndexError(place)
     if not images.null_count:

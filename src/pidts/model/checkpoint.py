@@ -66,8 +66,7 @@ class DdlJournal:
     statement: str
     """The statement as the source ran it."""
     rendered: tuple[str, ...]
-    """The target's statements, in order. The list is fixed when the change begins, and a restart continues this list.
-    """
+    """The target's statements, in order. The list is fixed when the change begins, and a restart continues the list."""
     step: int
     """The index of the next statement in `rendered`."""
     before: Mapping[str, str | None] = field(default_factory=dict)

@@ -87,7 +87,6 @@ class OnUpdate:
     kind: ClassVar = ConstraintKind.ON_UPDATE
 
     name: str
-    """The column's name."""
     table: TableName
     digits: int = 0
     """The number of digits in the fraction of a second."""
@@ -151,8 +150,7 @@ class Cutover:
     of earlier versions do not have it.
     """
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
-    """The objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences.
-    """
+    """Objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences."""
     position: str = ""
     """The end of the target's own log at the switch; empty if the target has none, or if it is unknown."""
     gtid: str = ""

@@ -46,8 +46,7 @@ class Halt:
     instead: tuple[str, ...] = ()
     """Statements that make the change on the target, for an operator to complete (`pidts ddl replace`)."""
     values: tuple[str, ...] = ()
-    """Lines about a row's values on source and target. Only commands that show halts print them. No log line has them.
-    """
+    """Lines about a row's values on source and target. Commands that show halts print these lines; logs never do."""
 
     is_earlier: bool = False
     """Whether the halt was recorded before the task's last start, and the task has not reached its place since then."""

@@ -36,8 +36,7 @@ class RowLock:
     needs: str = ""
     """The id of another lock, whose row has a unique value that this row needs. Empty: this row differs."""
     form: str = ""
-    """A digest of the key as the target compares it. Empty: the key has no text, or an earlier version made the lock.
-    """
+    """A digest of the key as the target compares it. Empty: the key has no text, or an older version made the lock."""
     is_reported: bool = False
     """Whether an alert has named the row."""
     winner: str = ""

@@ -55,8 +55,7 @@ class Arrival:
     computes: frozenset[tuple[str, object]] = frozenset()
     """The generated columns that the statement adds, with their expressions, which a structure does not have."""
     adds: frozenset[str] = frozenset()
-    """The columns that the statement adds, in lower case. A structure does not show whether a column is new or renamed.
-    """
+    """Columns that the statement adds, in lower case. A structure does not show whether a column is new or renamed."""
 
     @property
     def unlocked(self) -> bool:

@@ -66,8 +66,7 @@ def next_state(
     """Returns the state after the next batch, or None if there is nothing to do yet.
 
     - `staged` has the chunks of `state.open_requests`.
-    - `done` are the schema changes of `state.dues` that have been run. `halted` are those that have failed and wait for
-      an operator.
+    - `done` are the schema changes of `state.dues` that have been run. `halted` have failed, and wait for an operator.
     - `kept` are tables that are held for now, because a schema change of their shared target table is under way.
     - Up to `goal` the position moves even without changes to apply: a caller may wait for this place.
     """

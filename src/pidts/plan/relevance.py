@@ -43,8 +43,7 @@ class Relevance:
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed. A copy of such a table begins again: its progress is a value of the old key.
-    """
+    """Tables whose key may have changed. A copy of such a table restarts: its progress is a value of the old key."""
     comes_back: bool = False
     """Whether the rows came from a zone whose changes the task does not pass on. No slice extends over them."""
     origin: str = ""
@@ -53,8 +52,7 @@ class Relevance:
     `NOTES`: only the transaction's notes are read, in a batch without rows, since later batches have to find them.
     """
     is_returned: bool = False
-    """Whether the rows came from the target's zone. Only removed rows return to that zone. No slice extends over them.
-    """
+    """Whether rows came from the target's zone. Only removed rows return to that zone. No slice extends over them."""
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""

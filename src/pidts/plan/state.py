@@ -34,8 +34,7 @@ class HeldTables:
     due: Lsn | None = None
     """The schema change that the tables wait for; None if they only have to catch up."""
     halted: bool = False
-    """Whether the target has refused the tables' next change in this run. Such tables stay at `lsn` until the run ends.
-    """
+    """Whether the target refused the tables' next change in this run. Such tables stay at `lsn` until the run ends."""
     takes_along: bool = False
     """Whether released tables at later places wait for these tables, to continue together with them."""
     _texts: list[_Text] | None = field(default=None, init=False, compare=False, repr=False)

@@ -8,8 +8,7 @@ writes:
     row 'a' exists;  DELETE 'a', INSERT 'A'                    deletes {'a'}, upserts {'A'}
 
 A target that ignores case loses its row by the delete and gets the whole row back by the upsert. Another target finds
-no row to delete. Two upserts never have keys that the server treats as equal: the source would have had both rows at
-once.
+no row to delete. Two upserts never have keys that the server treats as equal: the source would have had both at once.
 
 All servers treat -0.0 and 0.0 as equal, but Arrow's grouping does not. So float keys lose the sign of zero here.
 Otherwise INSERT -0.0, UPDATE to 0.0 would put the same key into one statement twice.

@@ -88,8 +88,7 @@ class NetChange:
     times: pa.Int64Array | None = None
     """Without a key: for each row of `deletes`, the number of copies to remove. The target has at least as many."""
     safe: bool = False
-    """Whether rows of the target with a unique value of `upserts`, but another identity, are removed, as by REPLACE.
-    """
+    """Whether rows of the target with a unique value of `upserts`, but another identity, are removed, as by REPLACE."""
     there: pa.Table | None = None
     """Rows of the target that the transaction has locked: they do not change before this change is written. If such a
     row already has a value of `upserts`, the value need not be written.

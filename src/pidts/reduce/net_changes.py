@@ -96,8 +96,7 @@ def net_changes(
     - `merged`: target tables with several source tables, which the batches' `upstream` distinguishes.
     - `wider`: shared target tables with columns that some of these changes lack.
     - `own` has, for tables with a key, the columns that each source table really has, in lower case. The rows of a
-      source table are written with only these columns. If a table has several `NetChange`s, the first one has all
-      deletes.
+      source table are written with only these columns. If a table has several `NetChange`s, the first has all deletes.
     - `expecting`: tables, not merged, whose result has `NetChange.expected`.
     - `inserting`: tables, not merged, whose result has `NetChange.is_new`. The target has no row with a key that a
       batch inserts: if the batch deletes the key again, nothing is removed.

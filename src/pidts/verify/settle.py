@@ -5,8 +5,7 @@ A difference counts if it remains when all pending changes have arrived.
 One round, for many keys at once:
 
 1. `low`: a place in the source's log. Everything that is read from now on contains all changes before it.
-2. The source's rows are read. `high` is the end of the log directly afterwards: the rows contain only changes before
-   it.
+2. The source's rows are read. `high` is the end of the log directly afterwards: the rows contain only earlier changes.
 3. Wait until the target has all of the table's log up to `high`. In a merged table, some members may wait for a schema
    change, so that their log does not arrive for now. Then this round decides nothing about rows that only such a member
    has, or that no member has. The round decides about the rows of all other members.

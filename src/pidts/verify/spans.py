@@ -43,8 +43,7 @@ class SpanResult:
     was_read: bool = True
     """False if the checksums of the whole span are equal: then no row had to be read."""
     end: Key | None = None
-    """The span's end, if this is its last result: all rows of this and of earlier spans have been compared. Else None.
-    """
+    """The span's end, if this is its last result: all rows of this and earlier spans have been compared. Else None."""
 
 
 CompareSpans = Callable[[Iterable[KeySpan]], Generator[SpanResult, None, None]]

@@ -23,8 +23,7 @@ was replaced. So:
 
 1. Take the lock of this change. The lock ends with the connection on which the statements run. While a run holds it, no
    other run makes this change. A run that loses the lock has lost the connection, and cannot run anything. A server may
-   still execute the statement of a lost connection. This connection still holds the lock, and the next run waits for
-   it.
+   still execute the statement of a lost connection. This connection keeps the lock, and the next run waits.
 2. Lock a checkpoint row, check the epoch, write "intent" with the fingerprint of the tables before, commit. Crash
    before the commit: nothing happened. After: the journal says that the next attempt continues with step 3.
 3. Run the statement. Crash before, during or after: the journal says "intent". The attempt that continues holds the
@@ -44,8 +43,7 @@ One commit begins the journal with the command's statements, and marks the comma
 replaced it. Crash before this commit: nothing happened, and the next attempt reads the command again, or a newer one.
 After: the journal says which step is next. If a journal was begun without the command, the command begins a new journal
 in its place. Steps that the old journal has completed are not undone. PiDTS cannot compute the structure after the
-command's statements. So if one of them was interrupted, it counts as made if the tables have changed; otherwise it is
-run again.
+command's statements. So an interrupted statement counts as made if the tables have changed; otherwise it is run again.
 
 **For several members of a group** (`SchemaChange.others`), only the statement of one member, the leader, is run. Its
 last commit says "done" for all members. That commit first locks a checkpoint row of each member's source, in the order
@@ -116,8 +114,7 @@ class DdlRunner:
     ) -> None:
         """`is_superseded` says, between two attempts at a change, whether a new ddl command was given for it.
 
-        `records`, if it is given, is the session on which records are read. Each change is made on a session of its
-        own.
+        `records`, if it is given, is the session on which records are read. Each change has its own session.
         """
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
@@ -351,10 +348,7 @@ class DdlRunner:
             raise
 
     def _take(self, session: TargetSession, change: SchemaChange) -> AttemptSuperseded | None:
-        """Marks the ddl commands as taken.
-
-        Returns `AttemptSuperseded` if one of them was replaced by another command.
-        """
+        """Marks the ddl commands as taken. Returns `AttemptSuperseded` if another command has replaced one of them."""
         commands = [(self._source, change.command), *((one.source, one.command) for one in change.others)]
         for source, command in commands:
             if command is None or command.taken or not change.does(command):

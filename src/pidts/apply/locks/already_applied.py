@@ -20,8 +20,7 @@ A zone does not make every step. If a change finds neither the state before it n
 locked. If a change was already made, it finds the state after it, and the zone omits this step. The zones then end with
 the same row only if all zones omit the same steps.
 
-**Two zones.** Let c = x -> y be a change of zone a that was already made at b. Let no later change of the row come from
-a.
+**Two zones.** Let c = x -> y be zone a's last change of the row, which was already made at b when it arrived there.
 
 1. Changes of b have led b's row from x to y. Zone a had not seen them when it made c.
 2. These changes reach a after c, when a's row is y. Take each state as a unit vector, and a step u -> v as the

@@ -23,8 +23,7 @@ row. A target that compares rows while it writes them refuses the change; then t
 
 Rows are not compared where the task itself may be the reason for a difference:
 
-1. The full copy of the table was not complete before the batch, or is not complete after it: rows may be ahead of the
-   log.
+1. The table's full copy was not complete before the batch, or is not complete after it: rows may be ahead of the log.
 2. The change is in the range that may have been applied before, or is written in safe mode.
 3. A filter leaves out changes of the table, so that the target lacks some changes of a row.
 4. Other tables have rows in the target table, too. A row may move from one table to another, and the target may get the

@@ -33,8 +33,7 @@ changes leave equal rows; `pidts.apply.locks.already_applied` covers rows that g
    has left. There are two exceptions: a DELETE that finds no row, and an INSERT after a DELETE that the INSERT's zone
    did not know.
 3. Only the second exception can make a row that is gone elsewhere, and only if c has had the DELETE of this row.
-4. If c had the row that the DELETE names, c has had the INSERT of this row. So the INSERT of the exception made another
-   row.
+4. If c had the row that the DELETE names, c has had the INSERT of this row. So the exception's INSERT made another row.
 5. If c did not have that row, the DELETE is on record, and the INSERT is set aside.
 
 **Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. Each transaction of a task locks

@@ -67,8 +67,7 @@ table halts at two kinds of updates:
        UPDATE 4 SET id = 3    INSERT 4    row 3 must not take its other columns from this row 4
        DELETE 3    UPDATE 4 SET id = 3    the target had row 3 after this update, and lost it by the DELETE
 
-2. The update gives a missing row a unique value. Safe mode may have removed the row, since another row had this value
-   before.
+2. The update gives a missing row a unique value. Safe mode may have removed the row, since another row had this value.
 
 The row may also be missing because of a filter. Nothing distinguishes this reason, so the table halts as well.
 """
@@ -250,10 +249,7 @@ class ImageCompletion:
         return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
 
     def _demand_own_rows(self, seen: Mask) -> None:
-        """Halts if a row with a new key takes columns from the row at its old key.
-
-        The target may have the `seen` changes.
-        """
+        """Halts if a row with a new key takes values from the old key's row. The target may have the `seen` changes."""
         moved = self._moves & seen
         if not moved.any():
             return

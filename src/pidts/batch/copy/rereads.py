@@ -6,8 +6,7 @@ has the whole log up to the reading, settles the key. So a record is a request t
 often is harmless. If the row has got another key since then, that key is recorded, too. The crash points:
 
 1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
-2. Between that COMMIT and the COMMIT of the batch that settles the key: the record still exists, and the key is read
-   again.
+2. Between that COMMIT and the COMMIT of the batch that settles the key: the record exists, and the key is read again.
 3. After only some workers have settled the key: the next run begins with the copy state that all workers have reached.
    In this state the record still has to be read.
 4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. A

@@ -78,8 +78,7 @@ class LeftOut:
     key: str
     """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""
     removed: str
-    """A digest of the row that the change removed. Empty: there was no row, or equal rows can have different digests.
-    """
+    """A digest of the row that the change removed. Empty: there was none, or equal rows can have different digests."""
     time: int
     """When the source made the change, in seconds since 1970; 0: unknown."""
 
@@ -109,10 +108,7 @@ class LoggedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A table that a schema change tool fills, and then puts in place of another table.
-
-    The rows of a shadow table are never applied.
-    """
+    """A table that a schema change tool fills, and then puts in place of another. Shadow rows are never applied."""
 
     structure: Table | None
     """The structure after the log's statements on the shadow table. None: PiDTS could not interpret a statement."""

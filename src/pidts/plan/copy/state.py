@@ -223,8 +223,7 @@ class CopyState:
     request overwrites them.
     """
     ahead: bool = False
-    """Whether rows of the target may contain changes from after the batch's end, while the batch is written or later.
-    """
+    """Whether target rows may contain changes from after the batch's end, while the batch is written or later."""
     parts: int = 0
     """How many chunks a request may have, so that the staged rows fit into memory; 0: any number."""
     row_bytes: int = 0
@@ -264,10 +263,7 @@ class CopyState:
 
     @property
     def is_carried(self) -> bool:
-        """Whether batches write the table's changes.
-
-        Changes of a table without a key are written only after the copy of its rows.
-        """
+        """Whether batches write the table's changes: without a key, only after the copy of its rows."""
         return self.done or not self.keyless or self.phase is not Phase.ROWS
 
     @property
