@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,6 +12,14 @@ from pidts.bounded_file import read_small
 from pidts.model.errors import LoginRefused
 
 _Connection = TypeVar("_Connection")
+
+_WAIT_SECONDS = 20.0
+"""The time between a new password in the file and the server's change that a login waits for."""
+_PAUSE_SECONDS = 2.0
+_CHANGED = (
+    ". The server has accepted this password before. If it was changed, put the new password into the environment or "
+    "the task file, and start the task again. A run reads a password-file at each login, so it needs no new start"
+)
 
 
 class ServerLogin(Protocol):
@@ -54,22 +63,28 @@ def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _
 
     The file may have been written before the server's password was changed. So if the server refuses the file's
     password, the function tries the last password that this server has accepted, and then `login.password`. If the
-    password has changed twice since the task file was read, `login.password` is too old.
+    password has changed twice since the task file was read, `login.password` is too old. A process that has not logged
+    in between the two changes knows only the oldest password, so it waits a while for the server's change.
     """
-    if not login.password_file:
-        return log_in(login.password)
-    last = _last_accepted(login)
-    waiting = list(dict.fromkeys((_present(login.password_file, last), last, login.password)))
+    deadline = time.monotonic() + _WAIT_SECONDS
     while True:
-        password = waiting.pop(0)
-        try:
-            connection = log_in(password)
-        except LoginRefused:
-            if not waiting:
-                raise
-            continue
-        _accepted[_key(login)] = _Accepted(password)
-        return connection
+        last = _last_accepted(login)
+        present = _present(login.password_file, last) if login.password_file else login.password
+        waiting = list(dict.fromkeys((present, last, login.password)))
+        while waiting:
+            password = waiting.pop(0)
+            try:
+                connection = log_in(password)
+            except LoginRefused as refused:
+                is_ahead = present not in (last, login.password)
+                if not waiting and (not is_ahead or time.monotonic() > deadline):
+                    if not login.password_file and _key(login) in _accepted:
+                        refused.todo = refused.todo.rstrip(".") + _CHANGED
+                    raise
+                continue
+            _accepted[_key(login)] = _Accepted(password)
+            return connection
+        time.sleep(_PAUSE_SECONDS)
 
 
 def state_for_another_process(login: ServerLogin) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +20,7 @@ from pidts.model.errors import LoginRefused
 from pidts.sandbox import start_mariadb, start_postgres
 from pidts.source import SourceConfig, connect
 from pidts.source.connection import query
+from pidts.target.mysql import MySqlTarget
 from pidts.task.config.diff import difference
 from pidts.task.config.task_file import load_task
 
@@ -116,6 +118,41 @@ def test_a_new_process_gets_the_password_that_the_server_has_accepted_last(run_s
         secret.write_text("third")
         for login in (config.target.server, config.source.server):
             subprocess.run([sys.executable, "-c", NEW_PROCESS], input=pickle.dumps(login), check=True, timeout=60)
+
+
+def test_a_process_that_has_missed_a_change_waits_for_the_server_s_next_change(run_sql: RunSql, tmp_path: Path) -> None:
+    """It has made no login between two changes, so it knows neither the file's nor the server's password."""
+    secret = tmp_path / "secret"
+    with start_mariadb() as server:
+        run_sql(server, "CREATE USER app IDENTIFIED BY 'second'")
+        secret.write_text("third")
+        login = SourceConfig(server.host, server.port, "app", "first", password_file=str(secret))
+        change = threading.Timer(3, run_sql, (server, "SET PASSWORD FOR app = PASSWORD('third')"))
+        change.start()
+        connect(login).close()
+        change.join()
+
+
+@pytest.mark.parametrize("is_source", [True, False])
+def test_a_refused_login_after_an_accepted_one_says_that_the_run_has_to_start_again(
+    run_sql: RunSql, *, is_source: bool
+) -> None:
+    """The password comes from the environment or the task file, and was changed on the server."""
+    with start_mariadb() as server:
+        run_sql(server, "CREATE USER app IDENTIFIED BY 'first'")
+        login = (server.host, server.port, "app", "first")
+
+        def log_in() -> None:
+            (connect(SourceConfig(*login)) if is_source else MySqlTarget(*login).connect()).close()
+
+        log_in()
+        run_sql(server, "SET PASSWORD FOR app = PASSWORD('second')")
+        with pytest.raises(LoginRefused) as refused:
+            log_in()
+        assert "If it was changed, put the new password into the environment or the task file" in str(refused.value)
+        with pytest.raises(LoginRefused) as wrong:
+            connect(SourceConfig(server.host, server.port, "nobody", "first"))
+        assert "has accepted" not in str(wrong.value)
 
 
 def test_a_new_password_in_the_file_is_no_edit_of_the_task(tmp_path: Path) -> None:
