@@ -17,7 +17,7 @@ from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_command, show_ddl_list, show_halt, show_halts, show_retry
 from pidts.cli.errors import remember_task
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, Table, TableName
-from pidts.model.advice import COMPARE_TODO, RETRY
+from pidts.model.advice import COMPARE_TODO, OTHER_ROW_TODO, RETRY
 from pidts.schema import PartitionRows
 from pidts.target.difference import refuse_shortened
 from pidts.target.refusals import constraint_todo, trigger_todo
@@ -416,6 +416,22 @@ def test_the_advice_to_try_again_is_given_once() -> None:
 )
 def test_advice_names_the_cure(halt: Halt, words: str) -> None:
     assert words in advice(halt, "t")
+
+
+def test_between_zones_the_advice_after_a_refused_row_does_not_copy_again() -> None:
+    """The command refuses it there. An example is a key that differs from another zone's only in spaces at its end."""
+    halt = replace(ROWS, code="target-refused", todo=f"Give the keys the source's collations. {OTHER_ROW_TODO}")
+    try:
+        remember_task(Path("t"), between_zones=True)
+        says = advice(halt, "t")
+        assert "--resync" not in says
+        assert says.startswith("Give the keys the source's collations. ")
+        assert "pidts ddl retry t --table shop.b" in says
+        assert "pidts zones return FILE ZONE" in says
+        assert advice(replace(CHANGE, tables=()), "t") == "Mend it. " + advice(replace(CHANGE, todo="", tables=()), "t")
+    finally:
+        remember_task(None)
+    assert "--resync" in advice(halt, "t")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pidts.cli.backlog_text import (
     since,
 )
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
-from pidts.cli.errors import for_this_task, show_error
+from pidts.cli.errors import for_this_task, is_between_zones, show_error
 from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, Halt, Halted, TableName, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, with_place, with_tables, with_task
 from pidts.model.errors import escaped, in_one_line, listed, plural
@@ -53,6 +53,12 @@ _RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run
 """They match commands in a halt's own advice. A sentence that only mentions `--resync` does not match."""
 _ALWAYS = "Then copy the table again"
 """A part of the advice of halts at statements after which rows of the target have other values than on the source."""
+_IN_ZONES = (
+    "Between zones, a table cannot be copied again. Change or delete the row that is in the way in a session of a "
+    "program, for example a row of the target whose key differs only in spaces at its end. To fill the whole zone "
+    "again, run: pidts zones return FILE ZONE (docs/operate/zones.md)"
+)
+"""What helps in place of a copy, if the task is between zones."""
 _DEPENDED_ON = frozenset({"objects-depend"})
 """Codes of halts at statements that the target refuses as long as other objects depend on the table."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
@@ -73,9 +79,19 @@ def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
     """Returns the advice about a halt as sentences without a full stop; see `advice`."""
     todo = with_task(halt.todo.rstrip("."), task)
     steps = [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
+    if is_between_zones():
+        return _without_copies(steps)
     if _COPIES_AGAIN.search(todo) and not any("top the task" in step for step in steps):
         steps.append(f"Stop the task before you copy the table again {_SERVICE_STOPS}")
     return steps
+
+
+def _without_copies(steps: Sequence[str]) -> list[str]:
+    """Returns the steps without the sentences that copy a table again, and what helps between zones instead."""
+    kept = [[one for one in step.split(". ") if not _COPIES_AGAIN.search(one)] for step in steps]
+    if sum(map(len, kept)) == sum(len(step.split(". ")) for step in steps):
+        return list(steps)
+    return [*(". ".join(step) for step in kept if step), _IN_ZONES]
 
 
 def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
