@@ -42,8 +42,8 @@ def fitting_structure(
 ) -> Table:
     """Returns the structure of a shard group's merged table. The task already carries some shards of the group.
 
-    A table of this source may not fit this structure. If it fits the present structure of a shard on another source's
-    server, raises `ShardAhead`. Otherwise refuses the start, except in optimistic mode.
+    If a table of this source does not fit this structure, but fits the present structure of a shard on another source's
+    server, raises `ShardAhead`. If it fits neither, refuses the start, except in optimistic mode.
     """
     begun = [one for one in group if one.begun]
     agreed = shared_structure(target, config.name, begun, config.shard_mode)

@@ -202,8 +202,8 @@ def record_returned(
 ) -> None:
     """Records the former tasks whose changes the target has for certain, so that this task may continue.
 
-    `is_copied`: whether all rows of a table are copied from now on, or need not be copied because the task has begun at
-    the end of the source's log. `is_first`: the task has begun now.
+    `is_copied` returns whether a copy of all rows of a table begins now. It also returns True if the task begins at the
+    end of the source's log. `is_first`: the task has begun now.
     """
     there = server_identity(config, target)
     rows = tuple(checkpoints)

@@ -58,7 +58,7 @@ class RulePreview:
 
 @dataclass(frozen=True, slots=True)
 class TablePreview:
-    """What a run would do with one table of the task."""
+    """The actions of a run for one table of the task."""
 
     source: TableName
     target: TableName

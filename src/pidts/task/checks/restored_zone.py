@@ -1,15 +1,15 @@
 """Notices that the target of a task between zones was restored from a backup, or lost the task's records.
 
 A task without zones may continue from an older checkpoint, since it reads the changes after this checkpoint from the
-log once more. Between zones that is not enough. The restored zone has lost the changes that its own programs made after
+log once more. Between zones this is not enough: the restored zone has lost the changes that its own programs made after
 the backup. Other zones have these changes, but no task carries a zone's own changes back to it. So the zones would stay
 different, and no lock would show it.
 
-How it is noticed: the task records in the relay a position that the target has reached, its *need*. This position is
-after the target's checkpoint only if the target was restored.
+The task records in the relay a position that the target has reached, its *need*. If this position is after the target's
+checkpoint, or the checkpoint is gone, the target was restored.
 
-Another record proves nothing: a task that reads the target's log has recorded how far. The target may have failed over
-since then, or that task may never run again. If it runs and the log ends before its position, it stops by itself.
+The checkpoint of another task, which reads the target's log, proves nothing. The target may have failed over since
+then, or the other task may never run again. If it runs and the log ends before its checkpoint, it stops by itself.
 """
 
 from __future__ import annotations

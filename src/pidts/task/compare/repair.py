@@ -50,10 +50,10 @@ class ExtraRows:
     """The numbers of extra rows: of existing shards, of no shard, and of a shard that is not known."""
 
     of_shards: int = 0
-    """The number of rows of existing shards."""
+    """The number of extra rows that belong to existing shards."""
     of_no_shard: int = 0
     unattributed: int = 0
-    """The number of rows whose shard is not known."""
+    """The number of extra rows whose shard is not known."""
 
     @classmethod
     def of(cls, members: Sequence[int]) -> ExtraRows:

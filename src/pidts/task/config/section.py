@@ -40,7 +40,7 @@ class OtherKey:
     note: str = ""
     """The note about any other value. A value with a note passes."""
     refusal: str = ""
-    """The reason why any other value is refused. Either this or `note` is set."""
+    """The reason why any other value is refused. Either `refusal` or `note` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Document:
 
 @dataclass(slots=True)
 class KeyUse:
-    """How a key was read. The JSON Schema for editors is made from this."""
+    """The method and the arguments with which a key was read. The JSON Schema for editors is made from them."""
 
     kind: str = ""
     """The method of `Section` that has read the key; empty if the reader has only asked whether the key exists."""
@@ -68,9 +68,7 @@ class KeyUse:
     most: int | None = None
     words: tuple[str, ...] = ()
     sections: list[Section] = field(default_factory=list)
-    """The sections below the key."""
     needed: bool = False
-    """Whether the key is required."""
 
 
 class Section:

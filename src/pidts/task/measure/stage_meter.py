@@ -40,7 +40,7 @@ class MeasuredStream(Protocol):
 
     @property
     def written(self) -> int | None:
-        """How many changes of a long batch are written so far; None if there is no long batch."""
+        """The number of changes of a long batch that are written so far; None if there is no long batch."""
 
 
 @dataclass(frozen=True, slots=True)

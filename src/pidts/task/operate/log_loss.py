@@ -242,8 +242,8 @@ def with_loss_explained(
 ) -> Halted:
     """Returns the error with a description of the loss and the way to repair it; unchanged if no log is lost.
 
-    The function queries the servers; if a server does not answer, the description is shorter. `moved_at` is when the
-    task last applied a change, in seconds since 1970; 0 if it is not known.
+    The function queries the servers; if a server does not answer, the description is shorter. `moved_at` is the time at
+    which the task last applied a change, in seconds since 1970; 0 if this time is not known.
     """
     is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
     command = f"pidts run {config.shell_path} --resync"

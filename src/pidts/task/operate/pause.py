@@ -1,4 +1,4 @@
-"""Why a run is paused. The run stores the reason in a file beside the relay, for `pidts status`.
+"""The reason of a pause. The run stores the reason in a file beside the relay, for `pidts status`.
 
 The reason is not stored on the target, since the target may be the cause of the pause. The file names the process that
 wrote it. So a file that a killed run has left does not count for a later run.

@@ -37,7 +37,7 @@ class TableProgress:
     done: bool = False
     phase: Phase = Phase.ROWS
     looked_up: int = 0
-    """How many rows of the target this run has looked up on the source, to find extra rows."""
+    """The number of the target's rows that this run has looked up on the source, to find extra rows."""
     rate: float = 0.0
     """Rows per second over the last seconds."""
     source: str = ""

@@ -193,8 +193,8 @@ def _lock(target: TableName, waiting: list[BlockedChange], refused: Mapping[str,
 def _arrival_order(one: BlockedChange) -> tuple[bool, float, str, Lsn]:
     """Returns the sort key of arrivals.
 
-    A joining table sorts last if the target lacks columns for its rows. No statement is run for it, so it must not be
-    the lock's first shard.
+    A joining table sorts last if the target lacks columns for its rows. No statement is run for such a table, so it
+    must not be the lock's first shard.
     """
     halt = one.halt
     return halt is None or is_joining(halt), halt.since if halt else 0.0, one.source, one.lsn

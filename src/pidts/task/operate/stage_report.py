@@ -105,7 +105,7 @@ class StageMeasures:
     """The number of transactions in the backlog; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
     written: int | None = None
-    """How many changes of a long batch are written so far; None if there is no long batch."""
+    """The number of changes of a long batch that are written so far; None if there is no long batch."""
     receiving: ReceiverMeasurements
     working: RunMeasures = field(default_factory=RunMeasures)
 

@@ -79,9 +79,10 @@ class SourceStatus:
     is_running: bool = False
     """Whether a run of the task is active on some machine, as the target shows it."""
     lack: ReceiveProblem | None = None
-    """Why the source's log is not received; None if it is received, or if this machine does not know."""
+    """The reason why the source's log is not received; None if the log is received, or if this machine does not know.
+    """
     pause: Pause | None = None
-    """Why the run on this machine is paused; None if it is not paused, or if another machine runs the task."""
+    """The pause of the run on this machine; None if the run is not paused, or if another machine runs the task."""
     tables: int = 0
     """The number of tables whose rows are being copied or were copied."""
     copying: tuple[TableProgress, ...] = ()
@@ -134,7 +135,7 @@ class TaskStatus:
     server_catalog: CatalogLag | None = None
     """The state of the server's catalog to which the tables are published; None if there is none."""
     ended: RunEnd | None = None
-    """How the last run on this machine ended; None if it was killed, or if another run has continued the task."""
+    """The end of the last run on this machine; None if the run was killed, or if another run has continued the task."""
     process: int = 0
     """The id of the process that runs the task on this machine; 0 if there is none."""
     has_run_here: bool = False
