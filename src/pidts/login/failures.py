@@ -70,8 +70,8 @@ def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckF
         return not_trusted(who, found.verify_message, where)
     what = f"the TLS handshake with {who} failed: {found.reason or found}"
     todo = (
-        "Does the server require a client certificate (ssl-cert, ssl-key)? Or does it support only TLS versions that "
-        "are no longer allowed? The server's error log may say more"
+        "Does the server require a client certificate (ssl-cert, ssl-key)? Or does the server support only TLS "
+        "versions that are no longer allowed? The server's error log may say more"
     )
     return PrecheckFailed("tls-failed", what, where=where, todo=todo)
 

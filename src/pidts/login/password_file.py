@@ -88,7 +88,7 @@ def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _
 
 
 def state_for_another_process(login: ServerLogin) -> list[Any]:
-    """Returns the pickled state of a frozen, slotted dataclass. Its password is the last accepted password.
+    """Returns the pickled state of a frozen, slotted dataclass, with the last accepted password in it.
 
     A new process, such as a worker of Spark, does not know which passwords this process has used.
     """

@@ -1,7 +1,7 @@
 """Two login methods that the MySQL driver lacks, and two that send the password in clear text, here only over TLS.
 
 The driver itself supports mysql_native_password, sha256_password and caching_sha2_password. Over a plain connection,
-it encrypts the password of the latter two with the server's public key.
+it encrypts the password of sha256_password and caching_sha2_password with the server's public key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sign(password: bytes, message: bytes) -> bytes:
     """Returns the 64-byte signature that MariaDB's account plugin `ed25519` requires.
 
     The signature is Ed25519 (RFC 8032), except for the secret: 32 random bytes in the RFC, a password of any length
-    here. So the usual libraries cannot compute the signature. Each login computes one, in some milliseconds.
+    here. So the usual libraries cannot compute it. Each login needs one signature, which takes some milliseconds.
     """
     digest = hashlib.sha512(password).digest()
     secret = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | (1 << 254)

@@ -112,7 +112,7 @@ def privileges_of(grants: Iterable[str]) -> Privileges:
             schema, table = _name(found["schema"]), _name(found["table"])
             names = (word.strip().upper() for word in _OF_COLUMNS.sub("", found["names"]).split(","))
             (given if found["way"].upper() == "GRANT" else taken).extend(
-                # With a table, the schema is a plain name. It is escaped here, since `Privilege.schema` is a pattern.
+                # With a table, the schema is a plain name, and is escaped here, since `Privilege.schema` is a pattern.
                 Privilege(name, _escaped(schema) if table else schema, table)
                 for name in names
                 if name

@@ -47,7 +47,7 @@ _POSTGRES = {
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The TLS settings of one connection. They can be pickled: their files are read when a connection is made."""
+    """The TLS settings of one connection, which can be pickled: their files are read when a connection is made."""
 
     mode: Mode = Mode.PREFERRED
     ca: str | None = None
@@ -92,8 +92,8 @@ class Tls:
             context.check_hostname = self.mode is Mode.VERIFY_IDENTITY
             context.verify_mode = ssl.CERT_REQUIRED if self.mode.verifies else ssl.CERT_NONE
             if self.cert is not None:
-                # The empty password makes a key that needs a passphrase an error. Otherwise the library would ask for
-                # the passphrase on the terminal.
+                # With the empty password, a key that needs a passphrase is an error. Without any password, the library
+                # would ask for the passphrase on the terminal.
                 context.load_cert_chain(self.cert, self.key, password=b"")
         except (ssl.SSLError, OSError, ValueError) as error:
             files = ", ".join(filter(None, (self.ca, self.cert, self.key)))

@@ -1,4 +1,4 @@
-"""Private temporary database servers on loopback, for the demo and the tests. They end with this process."""
+"""Private temporary database servers on loopback, for the demo and the tests, which end with this process."""
 
 from pidts.sandbox.mysql import start_mariadb, start_mysql56, start_mysql97
 from pidts.sandbox.postgres import start_postgres

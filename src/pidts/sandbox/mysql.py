@@ -1,7 +1,7 @@
 """Starts MariaDB, MySQL 9.7 and MySQL 5.6, with a full row-format binlog, utf8mb4, and root on loopback.
 
-The data is temporary. It survives a crash of the server, and need not survive a crash of the machine. So no server
-waits for a disk: otherwise each schema change would wait several times.
+The data is temporary: a crash of the machine may destroy it, but a crash of the server does not. So no server waits for
+a disk, as each schema change would otherwise do several times.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def start_mysql56(
     program = programs.mysql56()
 
     def make_data(folder: Path) -> None:
-        # A server has used the package's data folder before. That server's identity and logs must not be copied.
+        # A server has used the package's data folder before, and its identity and logs must not be copied.
         leave_out = shutil.ignore_patterns("auto.cnf", "ib_logfile*")
         shutil.copytree(program.home / "data" / "mysql", folder / "data", ignore=leave_out, symlinks=True)
 

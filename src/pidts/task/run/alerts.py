@@ -1,11 +1,10 @@
 """Reports the conditions of a run to an operator: starts a program, or sends a request to an address.
 
 A condition is, for example, a halted table, or a lag that is too large. A condition is *open* from the first snapshot
-of the progress that shows it. It is over when no snapshot has shown it for a while. Each condition is reported twice:
-as `firing` when it begins, and as `resolved` when it is over. An alert is one JSON document for the receiver.
-Conditions that begin or end within a minute after a document are reported together in the next document. While the
-receiver does not answer, new conditions are added to the waiting document. A condition that ends before it was reported
-is not reported at all.
+of the progress that shows it, and *over* when no snapshot has shown it for a while. The beginning of each condition is
+reported as `firing`, its end as `resolved`. An alert is one JSON document for the receiver. Conditions that begin or
+end within a minute after a document are reported together in the next document. While the receiver does not answer,
+new conditions are added to the waiting document. A condition that ends before it was reported is not reported at all.
 
 A small file beside the relay contains the open and the reported conditions. A process may die at these points:
 

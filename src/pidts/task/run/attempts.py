@@ -1,4 +1,4 @@
-"""Makes the attempts of one part of a task, one after the other.
+"""Makes the successive attempts of one part of a task.
 
 An attempt lasts from the claim to the goal, a stop or a failure.
 
@@ -202,7 +202,7 @@ class Attempts:
         return self._shared.completion.is_over or (self._config is before and not self._is_asked_again)
 
     def _fails_over(self, *, is_failing: bool) -> bool:
-        """Switches to another server of the source, if the current one is lost or an operator has chosen another one.
+        """Switches to another server of the source, if the current server is lost or an operator has chosen another.
 
         Returns whether the task has switched. `is_failing`: the current server may be lost. If another machine receives
         the log, only an operator chooses: this machine does not know which server that machine has chosen.
@@ -242,8 +242,8 @@ class Attempts:
 
         The check prevents two failures of a run that was frozen, was replaced by another run, and wakes up:
 
-        - It loses a connection, and its next attempt takes the task back from the other run.
-        - The log that it needs was purged from the relay meanwhile. Then its error advises an operator to empty the
+        - The run loses a connection, and its next attempt takes the task back from the other run.
+        - The log that the run needs was purged from the relay meanwhile, and its error advises an operator to empty the
           relay, which the other run uses.
         """
         if not self._epoch:
@@ -586,7 +586,7 @@ class Attempts:
         self._disk_is_low = bool(found)
 
     def _begin_need(self, need: TaskNeed, applied: Lsn) -> None:
-        """Records the task's place in the relay. On a full disk, log that all tasks have applied is purged first."""
+        """Records in the relay how far the task is. On a full disk, log that all tasks have applied is purged first."""
         try:
             need.move(applied)
         except Transient:
@@ -598,7 +598,7 @@ class Attempts:
         return self._shared.completion.found(self._config.source.source_id, arrived=arrived)
 
     def _take_goal(self, relay: RelayReader) -> None:
-        """Waits until this part has a goal. It gets a goal only when the relay has the source's current log.
+        """Waits until this part has a goal, which it gets only when the relay has the source's current log.
 
         Meanwhile the replicator may find that the source now has another log: `watch` raises the replicator's error.
         """

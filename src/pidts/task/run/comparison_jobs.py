@@ -1,7 +1,7 @@
 """Compares large tables in jobs of the Spark cluster that the task file names.
 
 If the cluster has no free executor, or if its machines cannot reach the source or the warehouse, this process compares
-the tables, which takes more time.
+the tables in more time.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class _Cluster:
         except PidtsError as error:
             if isinstance(error, Transient) or error.code in _OF_THE_TABLE:
                 raise
-            # One executor may be able to compare a table, while another one fails: perhaps only one machine has the
-            # warehouse.
+            # One executor may be able to compare a table, while another executor fails: perhaps only one machine has
+            # the warehouse.
             self._is_unable = True
             self._say(f"Spark cannot compare tables, so this process compares the rest: {error.what}")
             raise Transient("spark-unable", f"an executor cannot compare: {error.what}") from error

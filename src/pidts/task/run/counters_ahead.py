@@ -1,8 +1,8 @@
 """Keeps the sequences of a PostgreSQL target above the rows' AUTO_INCREMENT values (`pidts.counters-ahead`).
 
 Rows from the log come with their AUTO_INCREMENT values, and a sequence does not follow these values. So if an
-application wrote to the target without a cutover, its first INSERT would fail: the sequence would return a number that
-a row already has. To prevent this, a thread sets the sequences while the task runs. A sequence may be set at any time,
+application wrote to the target without a cutover, its first INSERT would fail, with a number that a row already has. To
+prevent this, a thread sets the sequences while the task runs. A sequence may be set at any time,
 and only increases (except for the moment that `target/postgres/cutover/counters.py` describes). So nothing has to be
 repaired after a crash.
 """

@@ -42,8 +42,8 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 def demand_startable(config: TaskConfig) -> None:
     """Raises if a cutover forbids the task to run.
 
-    The function runs before the prechecks. Otherwise they would report that the source is read-only or missing, and not
-    the cutover that is the reason. A target that cannot be reached is no error here, since the prechecks report it.
+    The function runs before the prechecks, which would only report that the source is read-only or missing. A target
+    that cannot be reached is no error here, since the prechecks report it.
     """
     try:
         with closing(config.target.server.connect()) as target:
@@ -96,7 +96,7 @@ class CutoverWatch:
         return self.seen is not None and self.seen.forbids_runs
 
     def close(self) -> None:
-        """Closes the connection; the next check opens another one."""
+        """Closes the connection; the next check opens another connection."""
         if self._session is not None:
             self._session.close()
             self._session = None

@@ -4,7 +4,7 @@ The order of events:
 
 1. The choice is recorded beside the relay.
 2. The replicator is stopped.
-3. Another attempt begins with the new server. Its replicator requests the log by GTID, or from a sampled place. It
+3. Another attempt begins with the new server. The replicator requests the log by GTID, or from a sampled place, and
    checks again that the server has executed all transactions that the relay contains.
 
 Crash points: before step 1, nothing has happened. After step 1, every process that reads the task file continues at the
@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 _BETWEEN_LOOKS = 1.0
 _BEGIN_SECONDS = 60.0
-"""The time in which the replicator must find its place in a standby's log. It has to wait for a standby that lags."""
+"""The time in which the replicator must find its place in a standby's log. A standby that lags delays this."""
 _COMPARE_SECONDS = 10.0
 """The interval at which the standbys are compared with the source."""
 
@@ -81,7 +81,7 @@ class Failover:
         """Whether the source answers.
 
         Only a lost connection counts as no answer. On any other error an operator has to act. A server with too many
-        connections is alive, and a standby may have too many, too.
+        connections is alive, and a standby may also have too many.
         """
         try:
             state_of(config.source.server)
@@ -112,8 +112,8 @@ class Failover:
         chosen = chosen_address(config.relay, config.source.source_id)
         if chosen and chosen not in map(address_of, (config.source.server, *config.source.servers)):
             self._report(
-                f"{chosen} was chosen as the source, but the task file did not name it when this run began: "
-                "the next start reads its log, if the task file names it then"
+                f"{chosen} was chosen as the source, but the task file did not name it when this run began. "
+                "The next start reads its log, if the task file names it then"
             )
 
     def _report(self, text: str) -> None:
@@ -133,8 +133,9 @@ def until_no_repeat(
 ) -> Lsn | None:
     """Returns the place up to which rows are written in safe mode, and records it on the target; None if there is none.
 
-    After a failover without GTIDs, the new server's log may repeat changes up to some place. The replicator reports
-    this place, and its server, before it writes the first repeated change. The function waits for the report.
+    After a failover without GTIDs, the new server's log may repeat changes that the relay already has. The replicator
+    reports the new server, and where the repeated changes end, before it writes the first of them. The function waits
+    for this report.
     """
     source = config.source
     if not source.standbys or source.use_gtid or config.relay_from is not None:
@@ -171,7 +172,7 @@ class StandbyWatch:
     The comparison finds a standby that must not take over although it has all received transactions:
 
     1. Primary A is lost with a transaction that no other server has. Standby B takes over.
-    2. A comes back, and replicates from B. It now has all transactions of B, and the additional one.
+    2. A comes back, and replicates from B. A now has all transactions of B, and the additional transaction.
     3. B is lost. A has all received transactions, but its rows differ from B's, and so from the target's.
     """
 

@@ -94,7 +94,7 @@ class RunCompletion:
     A part at its goal continues to run until all parts are at their goals. For example, two sources have one schema
     change each, and each change waits for the other:
 
-    1. The first part waits at its change, and has applied everything else. So it is at its goal.
+    1. The first part waits at its change, and has applied everything else: it is at its goal.
     2. The second part arrives at its change. If the first part had ended, the second would wait for it for ever.
     3. The change is run, and the first part has more to apply: it is no longer at its goal.
 

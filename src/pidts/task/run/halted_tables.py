@@ -48,15 +48,15 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.5
 _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
-"""Codes of errors that name one table and may concern other tables, too."""
+"""Codes of errors that name one table, but may also concern other tables."""
 
 
 _BESIDE_OTHERS = (
-    "Other shards have rows in this table, so keep it. If you have skipped a schema change of this shard or of its "
-    "source (`pidts ddl skip`), the shard continues by itself when the target gets the change that the other shards "
-    "make. After `pidts ddl unlock` it continues at once. If a change of the other shards was run without this shard "
-    "(unlock), make it on this shard, too. Then stop the task, and read the shard's rows again: pidts run TASK "
-    "--resync TABLE. Or add what is missing to the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), "
+    "Other shards have rows in this table, so keep it. You may have skipped a schema change of this shard or of its "
+    "source (`pidts ddl skip`): then the shard continues by itself when the target gets the other shards' change. "
+    "After `pidts ddl unlock` it continues at once. If a change of the other shards was run without this shard "
+    "(unlock), also make the change on this shard. Then stop the task, and read the shard's rows again: pidts run TASK "
+    "--resync TABLE. Or correct the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), "
     "then run: pidts ddl retry TASK --source SOURCE --table TABLE --yes. If the target has lost the whole table, stop "
     "the task and run it with --resync of all shards that have rows there. The task creates the table again and "
     "copies their rows"
@@ -156,7 +156,7 @@ class HaltedTables:
         return True
 
     def _position(self, place: str, at: Lsn) -> str:
-        """Returns the log file and byte of the place that an error names; if it names none, those of `at`."""
+        """Returns the log file and byte that an error names; if the error names no place, those of the Lsn `at`."""
         lsn = at
         if place:
             try:
@@ -190,7 +190,7 @@ class HaltedTables:
         """Whether the next attempt has to try refused rows again.
 
         Rows are tried again if an operator has removed the halt, or if they did not fit and the target's table was
-        changed since. Another run that has taken over the task also removes halts; then this method raises.
+        changed since. If another run has taken over the task, and so has removed halts, this method raises.
         """
         if not self._halted or time.monotonic() < self._asked + self._record_seconds:
             return False
@@ -280,7 +280,7 @@ class PreviousHalts:
         """Removes the records of tables that have passed the place of their halt.
 
         `retried` are the tables that are tried again and have not caught up; None if they are not known. If the later
-        log does not concern a table, its Lsn does not move. Then only its absence from `retried` shows that the target
+        log does not concern a table, its Lsn does not move, and only its absence from `retried` shows that the target
         has its rows.
         """
         if not self._kept:
@@ -304,7 +304,7 @@ class PreviousHalts:
 
     def _is_done(self, target: TargetSession, halt: Halt) -> bool:
         if not halt.statement:
-            return False  # Rows are refused. That a schema change at the same place is done does not change this.
+            return False  # The target refuses rows, whether or not a schema change at the same place is done.
         journal = target.meta.journal.read(self.task, self.source, halt.lsn)
         return journal is not None and journal.state is DdlState.DONE
 

@@ -6,8 +6,8 @@ position on.
 
 A position becomes an Lsn together with the number of its server in the relay (`LogPoint`). After a failover, the start
 of a task may be connected to the new server before the relay receives its log, or still to the old server. With the
-number of the other server, the Lsn would be a place at which the log has another structure, or a place after changes
-that the target lacks.
+number of the wrong server, the structures would not be those at the Lsn, or the Lsn would be after changes that the
+target lacks.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ONE_SERVER = (
 )
 
 _BEHIND = (
-    "Do nothing if the relay server is behind: the start is tried again until it has the log of this server (pidts "
-    "relay list DIR shows the place, on its machine). If the error stays, use addresses that lead both machines to the "
-    "same server (docs/operate/source-changed.md)"
+    "Do nothing if the relay server is behind: the start is tried again until the relay has the log of this server. On "
+    "the relay server's machine, pidts relay list DIR shows its log. If the error stays, use addresses that lead both "
+    "machines to the same server (docs/operate/source-changed.md)"
 )
 
 
@@ -163,11 +163,11 @@ class StructureReader:
         on_change: Callable[[LoggedSchemaChange], None] = lambda _: None,
         only: Collection[TableName] | None = None,
     ) -> StructureReading:
-        """Reads the structures at a place, or at a later one.
+        """Reads the structures at the place `at`, or at a later place.
 
-        The structures may already show a schema change that the log has after `at`. Then `on_change` is called, which
-        may raise, and the structures are read again at a later place. If `only` is given, only schema changes of these
-        tables count.
+        If the structures may already show a schema change that the log has after `at`, this method calls `on_change`,
+        which may raise. It then reads the structures again at a later place. If `only` is given, only schema changes of
+        these tables count.
         """
         allow = self.config.allow
         while True:
@@ -189,7 +189,7 @@ class StructureReader:
             at = after
 
     def with_log_file(self, relay: RelayReader, read: StructureReading) -> StructureReading:
-        """Returns the reading with the log file of its place, for a checkpoint at this place."""
+        """Returns the reading with the log file of its position, for a checkpoint at this position."""
         return replace(read, log_file=log_file_at(self.config.source.server, self.source, relay, read.lsn))
 
     def _is_shadow(self, name: TableName) -> bool:

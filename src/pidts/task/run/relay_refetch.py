@@ -1,12 +1,12 @@
 """Repairs a damaged relay: the source sends the log again from the damaged place on, once for each place.
 
-A task finds the damage in one of two ways: an entry of the relay's index is missing or out of order, or the bytes of an
-event differ from the source's. At that time everything before the damage is applied, and nothing after it.
+Damage is found in one of two ways: an entry of the relay's index is missing or out of order, or an event's bytes differ
+from the source's. At that time everything before the damage is applied, and nothing after it.
 The relay is cut back to the last sound entry, and the source sends its log from there. If the same place is damaged
 again, the disk or the memory is probably faulty, and a person has to check them.
 
-If the source cannot send the log again, the relay is not cut. The source cannot if it has purged the log. Neither can
-another server that has replaced the source: in its log, the same changes have other positions.
+The relay is not cut if the source cannot send the log again: the source has purged this log, or another server has
+replaced the source. In that server's log, the same changes have other positions.
 """
 
 from __future__ import annotations

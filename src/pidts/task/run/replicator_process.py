@@ -153,8 +153,8 @@ class ReplicatorProcess:
     _lack: str = ""
     """The error code that was logged last as the reason why no log is received; empty if log is received."""
     _served: bool = False
-    """Whether the relay is shared, and another task's replicator receives the log. Our own replicator is then started
-    again and again: it takes over when the other one ends.
+    """Whether the relay is shared, and another task's replicator receives the log. This run's replicator is then
+    started again and again, so that it takes over when the other replicator ends.
     """
 
     def __post_init__(self) -> None:
@@ -249,8 +249,8 @@ class ReplicatorProcess:
     def await_connection(self, stop: threading.Event, show_step: Callable[[str], None]) -> bool:
         """Waits until a replicator is connected. Raises if it refuses the source, as it does if the log is lost.
 
-        Returns False if `stop` was set meanwhile, otherwise True. The connection may take longer, for example on a full
-        disk. Then the wait ends, and the run finds a later error. `show_step` receives a text about the wait.
+        Returns False if `stop` was set meanwhile, otherwise True. If the connection takes long, for example on a full
+        disk, the wait ends, and the run finds a later error. `show_step` receives a text about the wait.
         """
         began = look_at = time.monotonic()
         while not self.has_connected and time.monotonic() < began + _CONNECT_SECONDS:

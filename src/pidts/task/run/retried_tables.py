@@ -47,7 +47,7 @@ class RetriedTables:
         `halted` are the tables that are halted at the end of the batch. There are three such cases:
 
         - A retried table is no longer at an earlier place than the other tables, so they share slices of the batch.
-        - An attempt has begun, and tries again the tables that were halted before it. Their places are not known yet.
+        - An attempt has begun, and tries again the tables that were halted before it. Their Lsns are not known yet.
         - Since the last call of `look`, a ddl command has let a table continue that was halted then.
         """
         return self._is_level or (self._begins and bool(self._halted)) or not self._halted.issubset(halted)
@@ -60,7 +60,7 @@ class RetriedTables:
     def look(
         self, state: PlanState, halted: Collection[TableName], received: Lsn, *, is_level: bool
     ) -> dict[TableName, Lsn]:
-        """Returns the tables that are tried again and have not caught up, each with its place.
+        """Returns the tables that are tried again and have not caught up, each with its Lsn.
 
         `halted` are the tables that are halted now. `is_level`: the target has all changes, except changes of tables
         that wait at an earlier place.

@@ -1,14 +1,14 @@
 """Sends a past part of the log again (`--rewind-to`), for rows of the target that were damaged or lost since then.
 
 The log after the given place, up to the checkpoint, is read from the source once more. Of its changes, only the *keys*
-are used. They become records on the target (`pidts.batch.copy.rereads`), and each table of these records is copied
+are used. The keys become records on the target (`pidts.batch.copy.rereads`). Each table of these records is copied
 again, but only the rows with these keys (`Phase.REREAD`). The copy writes the row that the source has now. If the
 source has no row with the key, the copy removes the target's row.
 
 Two simpler ways do not work:
 
-- Writing the last image of each key in the log, before the task continues. This needs the structures at each place of
-  the log, and all of a row's columns in the log.
+- Writing the last image of each key in the log, before the task continues. PiDTS would need the structures at each
+  place of the log, and all of a row's columns in the log.
 - Writing the source's present rows at once, as a repair does. If the task has not applied all of the log yet, the next
   batches would write older values over these rows.
 
@@ -17,13 +17,13 @@ So no reader of the target sees an older value after a newer one:
 
     the target has 4, the source has 7, the log has 5, 6, 7        read: 7        one batch writes 7, not 5 or 6
 
-Some tables are copied again as a whole, since the log does not give the keys of all rows that may be wrong. These are
-tables without a key, tables with a schema change in the range, and tables that the target does not have.
+Some tables are copied again as a whole, since the log does not give the keys of all rows that may be wrong: tables
+without a key, tables with a schema change in the range, and tables that the target does not have.
 
 The crash points:
 
-1. While the log is read, and while records are written: the checkpoint does not name a copy yet, so the request is
-   lost, and the command has to be repeated. Records without a copy do no harm: the next copy of their table that reads
+1. While the log is read, and while records are written: the checkpoint does not name a copy yet. So the request is
+   lost, and the command has to be repeated. Records without a copy do no harm: the next copy that reads the table's
    recorded keys also reads these keys, which is correct at any time. (If an error ends only the attempt and not the
    run, the next attempt still has the request, and reads the log again.)
 2. After the COMMIT that saves the copies' states in the checkpoints: every later run continues the copies, as it
@@ -138,7 +138,7 @@ class Rewind:
     def record(
         self, point: RewindPoint, reached: Lsn, state: PlanState, tables: Mapping[TableName, Table]
     ) -> SentAgain:
-        """Records the keys of changes of `tables` after `point`, up to `reached`, the furthest worker's place."""
+        """Records the keys of changes of `tables` after `point`, up to `reached`, the Lsn of the furthest worker."""
         self._demand_same_server(reached)
         found = SentAgain()
         _log.info("a past range of the log is read again", source=self._config.source.source_id, after=shown(point))
@@ -169,7 +169,7 @@ class Rewind:
         return found
 
     def _demand_same_server(self, reached: Lsn) -> None:
-        """Raises unless the checkpoint is a place in the log of the server that answers."""
+        """Raises unless the checkpoint is a position in the log of the server that answers."""
         config = self._config
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, self._replicator, reached, self._stop, relay)
@@ -179,7 +179,8 @@ class Rewind:
             raise Transient("source-moved", what, where=config.source.server.where)
         if origin.change_no != reached.change_no:
             what = "another server has become the source since the checkpoint"
-            todo = f"First run the task until it is synced: {config.run_command(' --until-synced')}. Then repeat this"
+            synced = config.run_command(" --until-synced")
+            todo = f"First run the task until it is synced: {synced}. Then repeat this command"
             raise ConfigError("rewind-place", what, where=config.source.server.where, todo=todo)
 
     def _parts(
@@ -287,7 +288,7 @@ class Rewind:
     def _save(self, name: TableName, some: Sequence[pa.Table], found: SentAgain) -> None:
         """Writes records of the keys. Each transaction first checks that this run still has the task.
 
-        The records get places before all places of the log, so the copy begins with these records. Their places contain
+        The records get places before all places of the log, so the copy begins with these records. Each place contains
         the epoch, so a record never overwrites a record of an earlier request.
         """
         config, target, epoch = self._config, self._target, self._claimed.epoch

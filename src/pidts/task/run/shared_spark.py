@@ -1,7 +1,7 @@
 """One Spark session for all parts of a task. The first part that needs a session creates it, also after it has died.
 
-When the last part has given the session back, the session and its JVM end: an idle Spark costs more memory than the
-rest of a task.
+When the last part has given the session back, the session and its JVM end. An idle Spark would cost more memory than
+the rest of a task.
 
 When a JVM is killed, the streams of all parts end, but the parts notice this at different times. The first part creates
 another session. A part that still has the dead session must not end the new session.
@@ -62,7 +62,7 @@ class SharedSpark:
 
     @contextmanager
     def losing_is_transient(self, used: Callable[[], Session | None]) -> Iterator[None]:
-        """If the JVM was killed, raises `spark-died` in place of an error of Spark, so that another attempt begins.
+        """If the JVM was killed, raises `spark-died` instead of an error of Spark, so that another attempt begins.
 
         PiDTS's own errors are unchanged. `used` returns the session that was used; None if none was.
         """
@@ -81,7 +81,7 @@ class SharedSpark:
             raise found from error
 
     def _is_alive(self, session: Session) -> bool:
-        """Whether the session lives; a dead session is dropped, so that another one can begin."""
+        """Whether the session lives; a dead session is dropped, so that another session can begin."""
         from pidts.spark.session import forget_session, is_alive
 
         with self._lock:

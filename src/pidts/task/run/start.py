@@ -1,11 +1,11 @@
 """Begins a task: at the target's checkpoint, or for the first time.
 
-The first start reads every table's structure while the source is in use. It needs the structures *at the position where
-the log begins*; see `read_structures`. Later starts may have to change the target's records of the task, because tables
+The first start reads every table's structure *at the position where the log begins*, while the source is in use; see
+`read_structures`. Later starts may have to change the target's records of the task, because tables
 join it, leave it, or are copied again; see `table_set`.
 
 Crash points of the first start: it creates tables and saves structures before the checkpoint's row exists. If that row
-is missing, a restart does all of this again: it compares existing tables, overwrites the structures, and removes the
+is missing, a restart does all of this again. It compares existing tables, overwrites the structures, and removes the
 structures of tables that were dropped meanwhile. Structures and checkpoint are written under one lock. So if two runs
 make their first start together, the structures of one run are never combined with the checkpoint of the other.
 """
@@ -338,7 +338,7 @@ def _first_start(
     # The copy would remove rows that only the target has. So a table with rows is refused.
     fits = _fits(config, target, read.structures, other_parts, resync, copies=copies)
     if any(fit.problem for fit in fits):
-        # The task may have begun with another source meanwhile. Then the existing rows may be that source's rows.
+        # The task may have begun with another source meanwhile, and the existing rows may be that source's rows.
         fits = _fits(config, target, read.structures, other_parts, resync, copies=copies)
     demand_fit(fits, is_first=True)
     create_missing(target, config.name, fits, before_copy=copies)

@@ -1,38 +1,38 @@
 """Changes the tables of a task: tables join it, leave it, or are copied again.
 
-All changes are made at the start of a run or of another attempt, in one transaction of the target: the structures, and
-the copy's state in every worker's checkpoint. The transaction first locks the checkpoints and checks their epoch. So a
-run that another run has replaced changes nothing.
+All changes are made at the start of an attempt, in one transaction of the target. It changes the recorded structures,
+and the copy's state in every worker's checkpoint. The transaction first locks the checkpoints and checks their epoch.
+So a run that another run has replaced changes nothing.
 
 **A table joins** if the rules select it, the source has it, and its structure is not recorded. There is one exception:
-the log after the checkpoint may create the table, or make it by renaming a table of the task. Then the task gets the
-table from the log. The structure of a joining table is read at a place `since` (see `read_structures`). The task
+a table that the log after the checkpoint creates, or makes by renaming a table of the task. The task gets such a table
+from the log. The structure of a joining table is read at a place `since` (see `read_structures`). The task
 ignores the table's changes up to `since`, carries all later ones, and copies its rows. If an unrecorded table takes the
 name of a recorded table, the table with this name joins anew. Between zones, a table with rows on the target does not
 join: a copy would overwrite or remove these rows.
 
-**A table leaves** when the rules no longer select it. Its structure is removed from the record, and its later
-changes are left out. So when the rules select it again, it is copied. If it then has rows on the target, it is refused,
-unless `resync` names the table.
+**A table leaves** when the rules no longer select it. The table's structure is removed from the record, and its later
+changes are left out. So when the rules select the table again, it is copied. If the table then has rows on the target,
+it is refused, unless `resync` names the table.
 
-**A table is copied again** (`resync`) while it stays in the task: its changes and schema changes are applied as before,
+**A table is copied again** (`resync`) while it stays in the task. Its changes and schema changes are applied as before,
 and its rows are read and corrected. The copy is recorded only after the replicator has accepted the source. If the log
 is lost, all tables are copied again, and the task takes a new position.
 
-A table to copy again may be halted because the target refuses its rows. Then the log that has these rows is skipped. In
-these cases, the table joins anew after the skipped log:
+If a table to copy again is halted because the target refuses its rows, the log with these rows is skipped. In these
+cases, the table joins anew after the skipped log:
 
 - The log has no later schema change of the table.
 - The target's table is missing, or does not fit the structure before the next schema change.
-- A statement that is not in the log has altered the table. Then the log's rows do not fit the recorded structure,
+- A statement that is not in the log has altered the table. So the log's rows do not fit the recorded structure,
   whatever statement comes later.
 
-Otherwise the table stays before its next schema change (`SchemaChangesAhead`). Its changes up to this schema change are
-skipped (`CopyState.since`). The schema change is run like any other, and the rows are copied when the table has caught
-up. If the table joined anew, its schema change would also be skipped, and the target's table would keep its former
-columns and keys.
+In all other cases, the table stays before its next schema change (`SchemaChangesAhead`). The table's changes up to this
+schema change are skipped (`CopyState.since`). The schema change is run like any other, and the rows are copied when the
+table has caught up. If the table joined anew, its schema change would also be skipped, and the target's table would
+keep its former columns and keys.
 
-In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next schema
+In an incremental task no table joins. So a table with refused rows stays in any case. Its changes up to the next schema
 change, or up to the present end of the log, are skipped. If a statement that is not in the log has altered the table,
 the task refuses the copy (`check`): the table would halt again.
 
@@ -45,12 +45,12 @@ Crash points:
 3. After the COMMIT: the tables are recorded, and are copied like any others.
 4. When a new position is taken, the order is: check whether the tables fit; claim the task; empty the relay if it
    cannot continue; read the structures after the relay's new beginning; COMMIT. Between the emptying and the COMMIT,
-   the checkpoint is before the relay's beginning: the next start reports that the log is lost (`relay-purged`), and
+   the checkpoint is before the relay's beginning. So the next start reports that the log is lost (`relay-purged`), and
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
 5. When a table stays before its next schema change, or, in an incremental task, skips changes up to the end of the log:
    before the COMMIT, the table is still halted. After the COMMIT, the checkpoint records the table's place, the state
-   of its new copy, and `since`. So every later start skips the same changes. If a later start is asked for another
-   copy, it skips them, too, even if the halt is no longer recorded: `since` never becomes earlier.
+   of its new copy, and `since`. So every later start skips the same changes. A later start with another
+   `--resync` also skips them, even if the halt is no longer recorded: `since` never becomes earlier.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChangesAhead:
-    """The schema changes of one table that are after its place in the log and were not run yet."""
+    """The schema changes in the log that a table has not reached yet."""
 
     since: Lsn
     """The place directly before the first statement."""
@@ -176,8 +176,8 @@ class TableSet:
         self._ahead: dict[TableName, SchemaChangesAhead] = {}
         """The schema changes ahead of the tables whose refused rows are skipped."""
         self._skipped: dict[TableName, Lsn] = {}
-        """The place up to which changes are skipped, for each table that is copied again after refused rows and that
-        does not join the task anew.
+        """For each table that is copied again after refused rows and does not join anew: the place up to which its
+        changes are skipped.
         """
         self._continued: dict[TableName, Table | None] = {}
         """Tables that continue after a skipped part of the log, each with its target table; None if it is unknown."""
@@ -343,7 +343,7 @@ class TableSet:
     def _warn_of_unseen(self, gone: set[TableName], pending: Sequence[tuple[Lsn, Statement]]) -> None:
         """Warns of tables whose changes are skipped although no statement in the log removes the tables.
 
-        Such a table may exist: the source shows an account only the tables that the account may read.
+        Such a table may still exist: the source shows an account only the tables that the account may read.
         """
         self._unseen = sorted(gone - removed_by(pending, gone))
         for name in self._unseen:
@@ -366,7 +366,7 @@ class TableSet:
             journal = self._target.meta.journal.read(task, source_id, transaction.lsn)
             if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
                 for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
-                    # At the end of an online schema change, the shadow takes the table's name. It is not another table.
+                    # At the end of an online schema change, the shadow takes the table's name: it is the same table.
                     if (rest := online.split(statement).rest) is not None:
                         yield transaction.lsn, rest
 
@@ -386,7 +386,7 @@ class TableSet:
     def _schema_changes_ahead(
         self, names: Collection[TableName], state: PlanState
     ) -> tuple[Lsn, dict[TableName, SchemaChangesAhead]]:
-        """Returns the present end of the log, and the schema changes between each table's place and this end."""
+        """Returns the present end of the log, and the schema changes between each table's Lsn and this end."""
         config, source_id = self._config, self._config.source.source_id
         classifier = TransactionClassifier(config.allow, source_dialect(self._source), config.rules.events)
         found: dict[TableName, SchemaChangesAhead] = {}
@@ -473,7 +473,7 @@ class TableSet:
         demand_fit(fits)
         create_missing(self._target, self._config.name, fits, before_copy=True)
         for name, begun in copy_states(self._source, meant, {fit.name: fit.mode for fit in fits}).items():
-            # The former copy of the table may have skipped changes. They stay skipped.
+            # Changes that the former copy of the table has skipped stay skipped.
             places = [state.copy[name].since if name in state.copy else None]
             places.append(self._skipped.get(name))
             since = max((place for place in places if place is not None), default=None)

@@ -78,7 +78,7 @@ class Tracker:
         self._note, self._note_until = "", 0.0
         self._cutover = ""
         self._pause: Pause | None = None
-        """The pause after the last attempt. It stays until a batch is committed or the target has caught up."""
+        """The pause after the last attempt, until a batch is committed or the target has caught up."""
         self._silent_since = 0.0
         """When the target first failed to answer, in seconds since 1970; 0 while it answers."""
         self._is_unreachable = False
@@ -155,8 +155,8 @@ class Tracker:
         - `only_waiting`: the target lacks only changes of waiting tables, which have a lag of their own.
         - `waits_since`: the commit time of the first transaction that the target lacks; None: as reported before. The
           lag counts from this time. So a source without changes for an hour does not cause a lag of an hour.
-        - `delay`: the time from COMMIT on the source to COMMIT on the target, for the last transactions. Or, if this is
-          larger, the time since which the relay has lacked log.
+        - `delay`: the larger of two times. One is the time from COMMIT on the source to COMMIT on the target, for the
+          last transactions. The other is the time since which the relay has lacked log.
         - `report` returns the report of the stages for a given lag and rate.
         - `written`: how many changes of a long batch are written so far; None: there is no long batch.
         - `being_copied`: how many rows the copy has read of each table, beside those that are settled.
@@ -328,9 +328,10 @@ class Tracker:
         - The target lacks changes, and two times are unknown: when the first of them was committed, and when the target
           last had all changes.
 
-        If the target has the whole relay, but log is no longer received, the lag counts from the moment when this
-        began: the source may have had changes since. If the target lacks changes, the lag counts from the oldest change
-        that it is known to lack; if none is known, from the last time at which it had all changes.
+        If the target has the whole relay, but log is no longer received, the lag counts from the time since which no
+        log is received: the source may have changes since then. If the target lacks changes, the lag counts from the
+        oldest change that it is known to lack. If none is known, the lag counts from the last time at which the target
+        had all changes.
         """
         if not self._batches and self._copy.is_copying:
             return None

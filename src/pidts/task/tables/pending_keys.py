@@ -12,7 +12,7 @@ Keys = tuple[TableName, list[pa.Table]]
 
 
 class PendingKeys:
-    """The keys of each table that are not recorded yet. Their number is limited, per table and in all."""
+    """The keys of each table that are not recorded yet, in a limited number for each table and in all."""
 
     def __init__(self, of_a_table: int, in_all: int) -> None:
         """Keys become records when a table has `of_a_table` keys, or when all tables together have `in_all` keys."""

@@ -28,7 +28,7 @@ _VERSIONED = "it is system-versioned on the source: the log shows old versions o
 _LEAVE_OUT = "Exclude the table in block-allow-list"
 _NOT_FROM_COUNTER = f"Exclude the table in block-allow-list, or drop the column on the source. Or {COMPUTE_THERE}"
 _NEEDS_KEY = (
-    "Add a primary key to these tables on their sources; or exclude all but one of them in block-allow-list, or write "
+    "Add a primary key to these tables on their sources. Or exclude all but one of them in block-allow-list, or write "
     "routes that lead them to different tables"
 )
 LOOK_FIRST = "TRUNCATE also removes rows that the source does not have: look at these rows first"
@@ -84,8 +84,8 @@ def fit_of(
     """Returns whether and how the target table of `table` can take the source table's rows with their right values.
 
     - `copies`: the table's existing rows are to be copied.
-    - `may_have_rows`: rows on the target are repaired. Otherwise a target table with rows is refused: a row that the
-      source does not have would stay for ever, and may have a unique value that a row of the source needs.
+    - `may_have_rows`: rows on the target are repaired. If not, a target table with rows is refused: a row that only the
+      target has would stay for ever, and may have a unique value that a row of the source needs.
     - `other_shards`: if the task already carries one of these shards with the same target table, the target's rows
       count as rows of that shard. Then a row is removed only if its own source deletes it.
     """

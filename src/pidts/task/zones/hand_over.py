@@ -2,7 +2,7 @@
 
 When a zone joins a mesh, only one zone feeds it at first: its *seed*. The seed's task copies the seed's rows, and
 forwards the changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one
-log. Later, a direct task from every other zone takes over. It has to begin exactly where the seed's task ends:
+log. Later, a direct task from every other zone takes over. This task has to begin exactly where the seed's task ends:
 
     it begins earlier    a change that came through the seed arrives again, over a later change of another zone
     it begins later      the changes between the two places never arrive

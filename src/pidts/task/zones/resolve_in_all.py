@@ -1,9 +1,9 @@
 """Gives all zones one zone's row, and resolves the locks of the row's key in all zones.
 
-Two zones may change a row before either has the other zone's change. Then each keeps its own row, and has a lock with
-the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived later. An
-operator names one lock and the *winner*: the source zone of the lock's task (`--take source`), or its target zone
-(`--take keep`). In each zone, one of these cases applies:
+Two zones may change a row before either has the other zone's change. Then each zone keeps its own row, and has a lock
+with the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived
+later. An operator names one lock and the *winner*: the source zone of the lock's task (`--take source`), or its target
+zone (`--take keep`). In each zone, one of these cases applies:
 
     another zone has the winner's row               its locks are dropped, with the changes that they hold
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
@@ -27,8 +27,8 @@ The named lock records the winner before anything is changed. The state after a 
 
 1. Before the record in the named lock is committed: nothing has changed.
 2. Between two zones: the named lock still exists, and names the winner. The repeated command resolves the lock in the
-   remaining zones. It refuses another winner for this lock, and for each other lock of the same key: some zones may
-   already have the first winner's row and no lock, so the zones would differ without a lock.
+   remaining zones. The command refuses another winner for this lock, and for each other lock of the same key. Some
+   zones may already have the first winner's row and no lock, so the zones would differ without a lock.
 3. After the last zone: everything is done.
 
 `--only-here` resolves only the lock of one task. After a killed command, there are two cases:
@@ -36,7 +36,7 @@ The named lock records the winner before anything is changed. The state after a 
 - The command can be repeated: `--only-here` accepts only the same choice for the named lock. The lock's zone gets or
   keeps the winner's row, and a zone with another row still has its own lock.
 - The command cannot be repeated, because the winner was removed from the file, or the zones no longer all feed each
-  other: `--only-here` accepts any choice for each lock, and advises the operator to compare the zones.
+  other. Then `--only-here` accepts any choice for each lock, and advises the operator to compare the zones.
 
 Two operators may name two locks of a row at the same time, and choose different winners. Each command first records its
 own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If each

@@ -3,10 +3,10 @@
 The zone's rows are made equal to the seed's rows while programs write to the seed and all other zones. As when a table
 with rows is copied again, no reader sees an empty table.
 
-Programs must not write to the zone itself meanwhile. Otherwise the copy could overwrite a program's row by a row that
-was read from the seed before: all zones would get the program's change, and only the zone itself would lose it. A
-server cannot refuse programs and serve tasks at the same time. So the command reads the zone's own log after the copy.
-If this log contains a change of a program, the zone has not returned, and the command has to be repeated.
+Programs must not write to the zone itself meanwhile: the copy could overwrite a program's row by a row that was read
+from the seed before. All zones would get the program's change, and only the zone itself would lose it. A server
+cannot refuse programs and serve tasks at the same time. So the command reads the zone's own log after the copy. If this
+log contains a change of a program, the zone has not returned, and the command has to be repeated.
 
 The zone's rows are overwritten, so changes of the zone that no other zone has are lost. The command counts these
 changes first. If there are any, or if they cannot be counted because the zone's log is gone, the command continues only
@@ -22,7 +22,7 @@ with `--discard-unsent`.
 3. Remove the checkpoints of the tasks into the zone. Then empty the relays, on this machine, of all tasks into and out
    of the zone. An earlier, killed run of the command may have removed checkpoints and left these relays.
 4. Record in the zone that the seed's task may find rows there.
-5. The seed's task begins, and copies. Its rows have the seed's mark, so they are not carried back.
+5. The seed's task begins, and copies. The copied rows have the seed's mark, so they are not carried back.
 6. Count the changes of programs after the recorded end.
 7. If there are no such changes, let the tasks out of the zone begin where the count has ended. Remove the record of
    this end.
@@ -31,8 +31,8 @@ The state after a crash at each point:
 
     in 0 and 1       nothing has changed
     in 2 to 7        the checkpoints of some tasks are removed, or tasks have begun. The repeated command also counts
-                     the changes after the recorded end. So it reports what programs have written since then, before
-                     it overwrites these writes. Then it begins anew
+                     the changes after the recorded end. So it reports the programs' writes since then before it
+                     overwrites them. Then the command begins anew
     in 5             the next run of the seed's task also continues the copy, and removes extra rows: the record of
                      step 1 exists
 """
@@ -99,7 +99,7 @@ def let_return(
             raise _refused(
                 zone,
                 "its log is gone, so it is not known which of its changes other zones do not have",
-                "Changes that the other zones do not have are lost. To accept this, run it with --discard-unsent",
+                "Changes that the other zones do not have are lost. To accept this, add --discard-unsent",
             )
         say(f"the changes of zone {zone} that other zones do not have are lost; its log is gone")
     elif unsent:
@@ -108,7 +108,7 @@ def let_return(
                 zone,
                 f"other zones do not have these changes of the zone: {counted(unsent)}",
                 "Run the tasks out of the zone until they are synced (pidts run FILE@ZONE-OTHER --until-synced). "
-                "Or give these changes up: run this command with --discard-unsent",
+                "Or give these changes up: repeat this command with --discard-unsent",
             )
         say(f"discarded: {counted(unsent)} of zone {zone}, which other zones do not have")
     steps.note_place()

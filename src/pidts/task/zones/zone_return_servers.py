@@ -212,7 +212,7 @@ class ReturningZone:
         """Empties this machine's relays of these tasks, and of each direction of the zone that the file can have.
 
         A relay records how far a task has come (its need). A run of the command may remove the checkpoint of the task
-        that fills the zone, and be killed. If the relay stayed, the need would still have the former place. Then the
+        that fills the zone, and be killed. If the relay stayed, the need would still have the former place, and the
         task's next start would conclude that the zone was restored from a backup.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
@@ -260,7 +260,7 @@ class ReturningZone:
     def begin_out(self) -> None:
         """Lets the tasks out of the zone begin where `written` has ended, so that later changes are carried.
 
-        The structures are read without locks, since nothing changes them: the log up to this place has no change of a
+        The structures are read without locks, since nothing changes them. The log up to this place has no change of a
         program, and the task that fills the zone has ended.
         """
         assert self._until is not None, "`written` has not counted the changes"  # noqa: S101

@@ -1,4 +1,4 @@
-"""Makes the context of an attempt's batches, from the task file's values and the state of the start."""
+"""Makes the context of an attempt's batches, from the task file and the result of the start."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class NextAttempt:
     def takes_new_position(self, error: Halted) -> bool:
         """Requests a new position in the log, if the log is lost and the user has asked to copy all tables again.
 
-        Returns whether a new position was requested. This happens at most once in a run.
+        Returns whether a new position was requested, which happens at most once in a run.
         """
         if not (self._starts_over and loses_log(error)):
             return False

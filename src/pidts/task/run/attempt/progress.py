@@ -35,7 +35,7 @@ class Completeness:
 
 @dataclass(frozen=True, slots=True)
 class ObservedTables:
-    """The objects that know the halted tables, the retried tables and the locked rows. They outlive attempts."""
+    """The objects that know the halted tables, the retried tables and the locked rows, over all attempts."""
 
     halted: HaltedTables
     retried: RetriedTables
@@ -87,10 +87,9 @@ class AttemptProgress:
     def _waiting_and_lacking(
         self, stream: TaskStream | ChannelStream, state: PlanState, received: Lsn | None
     ) -> tuple[Mapping[TableName, Lsn], LogEntry | None]:
-        """Returns the waiting tables, with their places, and the first log entry with changes of the other tables.
+        """Returns the waiting tables, with their Lsns, and the first log entry with a lacking change of another table.
 
-        The entry is the first one that the target lacks. It is None if the target has all changes of the other tables,
-        or if nothing was received yet.
+        The entry is None if the target has all changes of the other tables, or if nothing was received yet.
         """
         waiting = stream.waiting
         if received is None:

@@ -4,8 +4,8 @@ A relay lacks the rows of XA transactions that were prepared before its beginnin
 still has these rows, the relay is emptied and begins before them. The crash points:
 
 1. Before the relay is emptied: nothing has changed. The next run finds the same error, and repeats all steps.
-2. After the relay is emptied, before the new relay has begun: the empty relay begins at the target's checkpoint, as
-   after a loss of its disk. So it lacks the same rows again, as in 1.
+2. After the relay is emptied, before the new relay has begun: the next run begins the empty relay at the target's
+   checkpoint. So the relay lacks the same rows again, as in 1.
 3. After the new relay has begun: the task continues at its checkpoint.
 4. The source purges the rows' log before the new relay has begun: the replicator ends with `position-lost`. Without the
    rows, the task could not have continued either.
@@ -65,7 +65,7 @@ class EarlierBeginning:
         """Returns whether the relay now has the missing rows. `applied`: the place up to which the target has the log.
 
         Returns False if the source no longer has the rows, or if this run may not empty the relay: another process or
-        another machine receives the log, or other tasks use the relay. `show_step` receives a text about each step.
+        machine receives the log, or other tasks use the relay. `show_step` receives a text about each step.
         """
         source_id, commit = config.source.source_id, error.where.position
         if error.code != LACKS_ROWS or applied is None or commit in self._tried:
