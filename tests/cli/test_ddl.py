@@ -517,7 +517,7 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
             LOCK,
             [
                 "without waiting for the shards",
-                "these shards continue, too: s2: shop.t_2",
+                "these shards also continue: s2: shop.t_2",
                 "does not wait for: s2: shop.t_9",
             ],
         ),
@@ -525,11 +525,11 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
             CommandKind.UNLOCK,
             APART,
             [
-                "these shards continue, too: s1: shop.t_3\n",
+                "these shards also continue: s1: shop.t_3\n",
                 "the target does not run this different change: ALTER ... d\n    from s2: shop.t_2\n",
             ],
         ),
-        (CommandKind.REPLACE, LOCK, ["these shards continue, too", "the target does not run the change again"]),
+        (CommandKind.REPLACE, LOCK, ["these shards also continue", "the target does not run the change again"]),
         (CommandKind.SKIP, LOCK, ["shop.orders keeps its columns", "the other shards still wait"]),
         (CommandKind.INJECT, LOCK, ["once all shards have reached it"]),
         (CommandKind.REVERT, LOCK, ["unchanged, once all shards have reached it"]),

@@ -29,7 +29,7 @@ from .merged_tables import EXTRACTS, SOURCE_TOO, Shards, make_shards
 RunSql = Callable[..., list[tuple[Any, ...]]]
 MakeShards = Callable[..., Shards]
 TARGETS = ("postgres", pytest.param("other_mariadb", marks=pytest.mark.long))
-PURPOSE = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
+PURPOSE = "rows of dropped tables stay on purpose; --remove-extra also deletes them"
 
 
 @pytest.fixture

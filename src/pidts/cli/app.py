@@ -439,7 +439,7 @@ def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> i
         from pidts.task.checks.all_sources import check_all_sources, lost_log_findings
 
         findings = check_all_sources(parts, step=step)
-        step("comparing the task's place with the sources' logs")
+        step("comparing the task's checkpoint with the sources' logs")
         findings += lost_log_findings(parts)
     return show_findings(parts[0].name, findings, as_json=as_json)
 

@@ -29,7 +29,7 @@ def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], 
 
 
 def indented(text: str) -> str:
-    """Returns a text that follows a label. Its second line and later lines are indented as far as the first line."""
+    """Returns a text that follows a label, with the second and later lines indented as far as the first line."""
     return text.replace("\n", f"\n{' ' * _LABEL}")
 
 
@@ -57,7 +57,7 @@ def position_of(one: BlockedChange) -> str:
 def retained_log(held: HeldTablesOfSource) -> str:
     """Returns a text that says how much log the relay keeps only for these waiting tables.
 
-    This may be less than the log that waits, since other tables may need a part of it, too.
+    The size may be less than the size of the waiting log, since other tables may also need a part of that log.
     """
     if not held.is_known:
         return "the relay is on another machine, so the size of the log kept for them is not known"

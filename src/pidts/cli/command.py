@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def plain_path(path: Path) -> Path:
     """Returns the path without `.` and `..`, as messages show it, if this still is the same file.
 
-    If `a` is a symbolic link, `a/../b` may be another file than `b`. Then the path stays as it is. A path that begins
+    If `a` is a symbolic link, `a/../b` may be another file than `b`: such a path stays as it is. A path that begins
     with `-` becomes absolute: in a printed command it would be an option, and a `Path` cannot begin with `./`.
     """
     plain = Path(os.path.normpath(path))

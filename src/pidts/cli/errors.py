@@ -100,7 +100,7 @@ class OutputConsole(Console):
 
 
 def has_lost_output(probe: str = "") -> bool:
-    """Whether stdout cannot be written to. Then reports this on stderr, and drops the text that is not written yet.
+    """Returns whether stdout cannot be written to. If so, reports this on stderr, and drops the unwritten text.
 
     If the reader of stdout has closed the pipe, nothing is reported. `probe` is written first: after an error, the
     stream may have no text left, and nothing would fail.
@@ -112,7 +112,7 @@ def has_lost_output(probe: str = "") -> bool:
         stdout.write(probe)
         stdout.flush()
     except OSError as error:
-        # Otherwise Python would write to stdout at its exit, and report the error again.
+        # Without this, Python would write to stdout at its exit, and report the error again.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stdout.fileno())
         os.close(null)

@@ -1,4 +1,4 @@
-"""Prints the summary of a run to a place where the user can read it, even if the reader of stdout has ended.
+"""Prints the summary of a run so that the user can read it, even if the reader of stdout has ended.
 
 A terminal sends Ctrl-C to all programs of a pipeline. In `pidts run shop.yaml | tee run.log`, Ctrl-C ends `tee` at
 once, while the task stops at the end of a transaction. Without this module, the summary would be lost, and the program
@@ -30,7 +30,7 @@ def print_summary(text: str) -> None:
 
 
 def _discard(descriptor: int) -> None:
-    """Redirects stdout or stderr to `/dev/null`. Otherwise the interpreter's last flush of it would fail."""
+    """Redirects stdout or stderr to `/dev/null`, so that the interpreter can flush it at its exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

@@ -21,7 +21,7 @@ from pidts.cli.errors import show_error
 from pidts.model import PidtsError
 
 _WRITE_SECONDS = 2.0
-"""The time limit for the final message. Its output may be a pipe that no program reads any more."""
+"""The time limit for the final message, which may go to a pipe that no program reads any more."""
 _SPARE_SECONDS = 10.0
 
 

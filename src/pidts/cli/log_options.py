@@ -1,7 +1,7 @@
 """The options for logs, which every command has: the lowest level, the form and the file of log lines.
 
-A user may write them before or after the command. This module moves them to the front, so that not every command needs
-three more parameters.
+A user may write these options before or after the command. This module moves them to the front, so that not every
+command needs three more parameters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LogOptions:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether lines about the progress are shown. Their level is `info`."""
+        """Whether lines about the progress (level `info`) are shown."""
         return self.level in {"", "debug", "info"}
 
     @property
@@ -89,18 +89,18 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger is not from py4j. For a lost JVM, py4j logs a traceback there."""
+    """Whether a record of the root logger is not from py4j, which logs a traceback if the JVM is lost."""
     return record.module != "java_gateway"
 
 
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
-    """Sets the level, the form and the place of log lines.
+    """Sets the level, the form and the file of log lines.
 
     The level is the first of these that applies:
 
     1. With `debug`: everything.
     2. The level that the user has chosen.
-    3. With `quiet`: warnings, since a live view already shows the rest. But a log file also gets the rest.
+    3. With `quiet` and without a log file: warnings, since a live view already shows the rest.
     4. Information and warnings.
     """
     options = log_options()

@@ -199,7 +199,7 @@ def _show_keyless(config: TaskConfig, report: Report) -> None:
     keyless = [one for one in report.tables if one.differences and not (one.has_key or one.problem)]
     if not keyless:
         return
-    also = "This removes rows that filters have kept, too. " if any(one.filtered for one in keyless) else ""
+    also = "This also removes rows that filters have kept. " if any(one.filtered for one in keyless) else ""
     has, what = ("has", "the table") if len(keyless) == 1 else ("have", "the tables")
     tables = listed(one.table for one in keyless)
     print(
@@ -280,7 +280,7 @@ def _left(left: ExtraRows) -> Iterator[str]:
     if left.of_shards:
         yield f"{_are_left('extra row', left.of_shards, 'of merged tables')}: --remove-extra deletes them"
     if left.of_no_shard:
-        todo = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
+        todo = "rows of dropped tables stay on purpose; --remove-extra also deletes them"
         yield f"{_are_left('row', left.of_no_shard, _of_no_shard(left.of_no_shard))}: {todo}"
     if left.unattributed:
         todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all of these rows"

@@ -20,7 +20,7 @@ from pidts.cli.forced_exit import end_within
 Result = TypeVar("Result")
 
 RUN_ENDS_WITHIN = 60.0
-"""A run ends within this many seconds after a signal. It breaks off work that the next run can do."""
+"""A run ends within this many seconds after a signal, and leaves unfinished work to the next run."""
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _AT_ONCE = "ended at once"
@@ -41,13 +41,13 @@ def run_until_stopped(
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
     - `says`: the message that is printed when a signal stops the work.
-    - `may_leave`: whether a second Ctrl-C ends the process at once. It is False for work that has to clean up.
-    - `again`: the message that says this. `at_once`: the last line of a process that a second Ctrl-C ends.
+    - `may_leave`: whether a second Ctrl-C ends the process at once; False for work that has to clean up.
+    - `again`: the message that a second Ctrl-C ends the process. `at_once`: its last line in that case.
     - `ends_within`: if the process still runs this many seconds after the first signal, it is ended as by `kill -9`.
 
     A caller may give `ends_within` only if the process ends with this work, and if the next process can continue from
-    any state. Then signals are handled in this way until the process ends. A signal after the work does not interrupt
-    the summary or the clean-up, and does not change the exit code.
+    any state. With `ends_within`, signals are handled in this way until the process ends: a signal after the work does
+    not interrupt the summary or the clean-up, and does not change the exit code.
     """
     stop, has_ended = threading.Event(), threading.Event()
     results: list[Result] = []

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 GIVES_UP_AFTER = 60.0
 _STEP_SECONDS, _SAME_STEP_SECONDS = 3.0, 10.0
-"""A new step is printed after the first time, the same step again after the second. Both count from the last line."""
+"""The seconds since the last line after which a new step is printed, and after which the same step is printed again."""
 _LOOKS_EVERY = 0.1
 
 

@@ -352,7 +352,7 @@ def _differing(rows: int) -> str:
 
 
 def _list(label: str, lines: Sequence[str]) -> None:
-    """Prints the first lines. There may be thousands, and the JSON contains all of them."""
+    """Prints only the first lines, since there may be thousands. The JSON contains all of them."""
     for line in lines[:_SHOWN]:
         print(f"  {label:<10} {in_one_line(line)}")
     if len(lines) > _SHOWN:

@@ -228,7 +228,7 @@ def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: t
 
 
 def demand_tables(report: Report, asked: str) -> None:
-    """Raises if `--tables` matches no table. Otherwise a mistyped name would look like success."""
+    """Raises if `--tables` matches no table, since a mistyped name would look like success."""
     if asked and not report.tables:
         raise ConfigError(
             "unknown-name",

@@ -162,16 +162,13 @@ class LineView:
         self._printed: dict[_HaltKey, tuple[Halt, float]] = {}
         """The halts that were printed in full, each with the time."""
         self._halts_due = 0.0
-        """No halts are printed before this time. It is set when more than `_HALTS_IN_LINE` halts are new at once: the
-        rest are printed later.
-        """
+        """No halts are printed before this time: of more than `_HALTS_IN_LINE` new halts, the rest wait until then."""
 
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = self._now()
         self._print_halts(progress, now)
-        # The time of the next attempt does not count as news. Otherwise an absent server would cause a line for each
-        # attempt.
+        # The time of the next attempt does not count as news: an absent server would cause a line for each attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return
@@ -260,10 +257,7 @@ def line(progress: Progress) -> str:
 
 
 def _brief_message(progress: Progress, room: int) -> str:
-    """Returns the message with shortened errors. A message about one error then has at most `room` characters.
-
-    But at least `_LEAST_CAUSE` characters of an error are shown.
-    """
+    """Returns the message with errors that are shortened to `room` characters, but not below `_LEAST_CAUSE`."""
     message = progress.message
     for source in progress.sources:
         for state, again in ((source.pause, _again(source.pause)), (source.lack, "")):

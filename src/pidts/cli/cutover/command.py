@@ -1,6 +1,6 @@
 """`pidts cutover`: shows or does the steps that remain before applications switch to the target.
 
-It also undoes a cutover, and writes the task file for the way back.
+With `--undo`, the command undoes a cutover; with `--reverse`, it writes the task file for the way back.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def cutover(
         bool,
         typer.Option(
             "--reverse",
-            help="Write the task file for the way back. That task carries to the source "
-            "all changes that the target gets after the switch.",
+            help="Write the task file for the way back: a task that carries to the source all changes that the target "
+            "gets after the switch.",
         ),
     ] = False,
     writers_stopped: Annotated[
@@ -68,8 +68,8 @@ def cutover(
         float,
         typer.Option(
             min=0,
-            help="If the account has no right to make the source read-only, you are asked to do it: the longest time "
-            "to wait for that, in seconds.",
+            help="If the account has no right to make the source read-only, you are asked to do it. The command waits "
+            "for that at most this many seconds.",
         ),
     ] = 600.0,
     verify_tables: Annotated[

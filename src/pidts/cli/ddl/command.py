@@ -61,9 +61,7 @@ AllOfTable = Annotated[
 ]
 Lock = Annotated[
     str,
-    typer.Argument(
-        metavar="LOCK", help="The same as --table; the name of a lock in dmctl works, too.", show_default=False
-    ),
+    typer.Argument(metavar="LOCK", help="The same as --table, or the name of a lock in dmctl.", show_default=False),
 ]
 Statements = Annotated[
     list[str],

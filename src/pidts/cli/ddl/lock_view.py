@@ -70,10 +70,10 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
     """Returns lines that say what happens to the other waiting shards if the target runs this change.
 
-    Shards whose changes agree with this change continue, too. The target does not run the changes of the rest.
+    Shards whose changes agree with this change also continue. The target does not run the changes of other shards.
     """
     alike, apart = split_by_agreement(lock, at)
-    lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
+    lines = [f"these shards also continue: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
     for group in by_statement(apart):
         lines.append(f"the target does not run this different change: {group[0].statement}")
         lines.append(f"  from {listed(map(shard_name, group))}")

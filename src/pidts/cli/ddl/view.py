@@ -46,11 +46,11 @@ _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target. The source needs no correction."""
 _REFUSED = "target-refused"
 _TARGET_REFUSES = frozenset({_REFUSED, "target-shape", TRANSACTION_TOO_LARGE})
-"""Codes of halts at rows that the target refuses. Their advice says what to correct on the target. If the target has
-not named the cause, their advice is `COMPARE_TODO`.
+"""Codes of halts at rows that the target refuses. The advice of such a halt says what to correct on the target. It is
+`COMPARE_TODO` if the target has not named the cause.
 """
 _RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync")
-"""They match commands in a halt's own advice. A sentence that only mentions `--resync` does not match."""
+"""Patterns of commands in a halt's own advice. A sentence that only mentions `--resync` does not match."""
 _ALWAYS = "Then copy the table again"
 """A part of the advice of halts at statements after which rows of the target have other values than on the source."""
 _IN_ZONES = (
@@ -145,7 +145,7 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
 def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
     """Returns the arguments that follow `ddl replace TASK`: the statements as one shell argument, and the place.
 
-    `--yes` is left out if an operator has to edit the statements first. They may be those of the source, or they may be
+    `--yes` is left out if an operator has to edit the statements first: they are the source's statements, or they are
     incomplete (`before`, `after`).
     """
     statements = shlex.quote(f"{before}{'; '.join(halt.instead or (halt.statement,))}{after}")

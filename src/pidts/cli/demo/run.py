@@ -163,7 +163,7 @@ def _starting(kind: Kind) -> str:
 
 
 def _start_servers(cleanup: ExitStack, kind: Kind) -> tuple[Server, Server | None]:
-    """Returns the source and the target; None in place of a target that is no server."""
+    """Returns the source and the target; the target is None if it is a warehouse."""
     starts = [start_mariadb, start_postgres][: 2 if kind == "postgresql" else 1]
     with ThreadPoolExecutor(2) as pool:
         starting = [pool.submit(start, password=secrets.token_hex(12)) for start in starts]

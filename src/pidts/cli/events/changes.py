@@ -173,8 +173,8 @@ def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction,
             event = walker.feed(raw)
             scanner = scanner or TransactionScanner(change_no, Lsn(change_no, event.log_index, event.offset))
             if not scanner.in_transaction:
-                # As in a relay, a transaction's `prev_lsn` is the end of the event before the transaction. So it is the
-                # same wherever reading began.
+                # As in a relay, a transaction's `prev_lsn` is the end of the event before the transaction, wherever the
+                # reading of the log began.
                 scanner.empty_entry()
             transaction = scanner.feed(event)
             if walker.format is None or event.is_artificial:

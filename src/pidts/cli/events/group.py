@@ -36,7 +36,7 @@ class EventChunk:
     offset: int
     """The byte of the log file where these events begin."""
     times: dict[int, int]
-    """For the low 32 bits of each event's place in the log file, the time at which the source executed the event."""
+    """For the low 32 bits of each event's byte in the log file, the time at which the source executed the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TransactionEvents:
     _undone: list[tuple[int, int]] = field(default_factory=list)
     """The ranges of bytes in `_raw` that the source rolled back, in order, without overlap."""
     _silent: bool = False
-    """Whether the last GTID event begins or rolls back a two-phase ALTER of MariaDB. Such a statement is not shown."""
+    """Whether the last GTID event begins or rolls back a two-phase ALTER of MariaDB, whose statement is not shown."""
 
     def __post_init__(self) -> None:
         # When this object is not used any more, the space on disk is freed.
@@ -84,7 +84,7 @@ class TransactionEvents:
 
     @property
     def place(self) -> str:
-        """The place where the transaction begins, as file:offset."""
+        """The position at which the transaction begins, as file:offset."""
         return f"{self.file}:{self._begin}"
 
     def chunks(self, *, whole: bool) -> Iterator[EventChunk]:
@@ -156,11 +156,11 @@ class TransactionEvents:
             at += len(raw)
 
     def _full(self, low: int) -> int:
-        """Returns the place in the log file from its low 32 bits, which an event header has."""
+        """Returns the byte of the log file from its low 32 bits, which an event header contains."""
         return self._begin + (low - self._begin) % _WRAP
 
     def _without_place(self, raw: bytes) -> bytes:
-        """Returns a TABLE_MAP with 0 as its place in the log: the copy may be far from the place of the original."""
+        """Returns a TABLE_MAP with position 0: the copy may be far away from the original in the log file."""
         moved = raw[:13] + bytes(4) + raw[17:]
         if not self.format.checksum:
             return moved

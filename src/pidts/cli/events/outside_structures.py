@@ -20,7 +20,7 @@ from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike
 from pidts.source import SourceConfig
 
 _LONGEST_SCRIPT = 256 << 20
-"""The most bytes that a script may have. It is read into memory, and a device like `/dev/zero` has no end."""
+"""The most bytes of a script: it is read into memory, and a device like `/dev/zero` has no end."""
 _ROUTINES = re.compile(r"^DELIMITER (?!;\s*$).*?^DELIMITER ;\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
 _USE = re.compile(r"^\s*USE\s+`?([^`;]+?)`?\s*$", re.IGNORECASE | re.MULTILINE)
 _TABLE = re.compile(r"^\s*CREATE\s+TABLE\b", re.IGNORECASE | re.MULTILINE)
@@ -51,7 +51,7 @@ class ServerStructures:
 
 @dataclass(frozen=True, slots=True)
 class ScriptStructures:
-    """A file of statements, as from `mysqldump --no-data`. It has the structures at the place where reading begins."""
+    """A file of statements, as from `mysqldump --no-data`, with the structures at the beginning of the log."""
 
     path: Path
 

@@ -4,8 +4,7 @@ The reader uses the first of these that it has:
 
 1. The log's description of the columns before the rows (binlog_row_metadata=FULL).
 2. The table's CREATE TABLE in the log, and all changes of the table after it.
-3. A catalog outside the log: the server's catalog, or a file of CREATE TABLE statements. It is not used if it
-   contradicts the log.
+3. A catalog outside the log, unless it contradicts the log: the server's catalog, or a file of CREATE TABLE statements.
 4. Columns with the names `@1`, `@2`, … and the values as the log has them.
 """
 
@@ -30,7 +29,7 @@ _CACHED = 4096
 
 
 class Structures:
-    """The structures at a place of the log. A server's catalog is read only if the log is not enough."""
+    """The structures at the current transaction. A server's catalog is read only if the log is not enough."""
 
     def __init__(
         self, outside: ServerStructures | ScriptStructures | None, tables: AllowList, say: Callable[[str], None]
@@ -155,7 +154,7 @@ class Structures:
             )
 
     def _unnamed(self, table_map: TableMap, why: str) -> Table:
-        """Returns a structure with numbers in place of names, and with the types that the log shows."""
+        """Returns a structure with numbers as column names, and with the types that the log shows."""
         if table_map.name not in self._reported:
             self._reported.add(table_map.name)
             self._say(

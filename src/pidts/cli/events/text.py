@@ -94,5 +94,5 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any], types: Mapping[str,
 
 
 def _visible(text: str) -> str:
-    """Returns the text with escaped control characters. Otherwise a row could clear the screen of the terminal."""
+    """Returns the text with escaped control characters, so that no row can clear the screen of the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

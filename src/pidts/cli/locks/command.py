@@ -112,8 +112,8 @@ def resolve_locks(
         bool,
         typer.Option(
             "--only-here",
-            help="If the zones of the file all feed each other: resolve only this task's lock, and not the locks of "
-            "the same row in other zones. Also resolves a lock that a killed command was resolving in all zones.",
+            help="Between zones that all feed each other: resolve only this task's lock, and not the locks of the row "
+            "in other zones. Also resolves a lock that a killed command was resolving in all zones.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,

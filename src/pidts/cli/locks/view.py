@@ -103,10 +103,9 @@ def show_outlooks(found: Sequence[tuple[LockedRow, ResolvePreview]], *, as_json:
 
 
 class Resolutions:
-    """The text about the rows that a command resolves.
+    """The text about the rows that a command resolves, in a file, since it may describe a million rows.
 
-    It is printed when all rows are resolved. So the command resolves all rows even if the reader of stdout ends. The
-    text may describe a million rows, so it is in a file.
+    The text is printed when all rows are resolved. So the command resolves all rows even if the reader of stdout ends.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class Resolutions:
     def show(self, *, asked: int, done: bool, every: bool) -> None:
         """Prints the rows as they are after resolving, including rows that waited for the chosen rows.
 
-        `every`: whether the command chose all rows of a table. Then it resolves them only with `--yes`.
+        `every`: whether the command chose all rows of a table, which it resolves only with `--yes`.
         """
         if self._as_json:
             print(f'{{"resolved": {_json(done)}, "rows": [', end="")

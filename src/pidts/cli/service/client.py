@@ -1,4 +1,4 @@
-"""The client of a running service. It finds the service by its state folder or its address."""
+"""The client of a running service, which it finds by the state folder or the address of the service."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServiceError(PidtsError):
         self.error = error
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the error that the service has sent. Its advice names this service."""
+        """Returns the error that the service has sent, with advice that names this service."""
         return {**self.error, "todo": self.todo} if self.todo else self.error
 
 
@@ -51,7 +51,7 @@ class ServiceClient:
     url: str
     token: str = ""
     certificate: str = ""
-    """The file with the certificate of a service on this machine. Then no authority need have signed it."""
+    """The file with the certificate of a service on this machine, which no authority need have signed."""
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns the answer, or raises the error that the answer contains."""
@@ -78,7 +78,7 @@ class ServiceClient:
             raise PidtsError(
                 "service-absent",
                 f"the service at {self.url} has ended, or does not answer any more",
-                todo="Its tasks go on. Start the service again: pidts serve",
+                todo="The service's tasks go on. Start the service again: pidts serve",
             )
 
     def task(self, name: str, rest: str = "") -> str:
@@ -147,8 +147,8 @@ def _only(certificate: Path) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        # Only the file's first certificate is accepted. Later certificates belong to authorities, which may have signed
-        # other certificates, too.
+        # Only the file's first certificate is accepted. Later certificates belong to authorities, which may also have
+        # signed other certificates.
         end = "-----END CERTIFICATE-----"
         first, found, _ = certificate.read_text("ascii", "replace").partition(end)
         context.load_verify_locations(cadata=first[first.index("-----BEGIN CERTIFICATE") :] + found + "\n")

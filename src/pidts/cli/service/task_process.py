@@ -1,8 +1,8 @@
 """The program of one task of a service: `python -m pidts.cli.service.task_process FOLDER`.
 
-The program takes the task's lock, records its process id, and runs the task until a signal stops it. Then it records
-how the task has ended. It does not need the service: if the service is killed, the next service finds this process by
-the lock.
+The program takes the task's lock, records its process id, and runs the task until a signal stops it. At the end, it
+records how the task has ended. If the service is killed, the program continues, and the next service finds this process
+by the lock.
 """
 
 from __future__ import annotations

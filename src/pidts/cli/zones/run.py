@@ -85,7 +85,7 @@ def run_zones(
 
 
 def _end(runs: Sequence[DirectionRun]) -> None:
-    """Lets all directions end at the end of a transaction. Kills those that take too long."""
+    """Lets all directions end at the end of a transaction. Kills directions that take too long."""
     for run in runs:
         if run.process is not None:
             run.process.send_signal(signal.SIGTERM)
