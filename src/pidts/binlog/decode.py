@@ -42,7 +42,6 @@ BATCH_BYTES = 2**29
 _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
 
 Rows: TypeAlias = "TableRows | CompiledRows"
-"""The rows of one table, which will become one `ChangeBatch`."""
 Binding: TypeAlias = "PlainBinding | CompiledBinding"
 """Decodes the row events that have the table id of one TABLE_MAP event."""
 CountsByTable: TypeAlias = "dict[Rows, tuple[int, int, int]]"
@@ -222,7 +221,7 @@ class RowDecoder:
         self._commit = None
 
     def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
-        """Reads the next events as `follow` does, with pauses inside an event that contains many others."""
+        """Reads the next events as `follow` does; yields after each piece of an event that contains other events."""
         for piece in iter_raw(raw):
             event = walker.feed(piece)
             try:
@@ -320,7 +319,6 @@ class RowDecoder:
         return self._rows[table].bind(table_map)
 
     def _new_rows(self, table: Table, _: EarlyFilter | None) -> Rows:
-        """Returns storage without rows."""
         return TableRows(table)
 
     def _take_rows(self, event: Event, place: int) -> None:

@@ -117,7 +117,7 @@ class _Entry(CFunc):
 
 
 def _cache(function: Callable[..., Any]) -> _Cache:
-    """Returns the cache of a function's code. It is empty if NUMBA_CACHE_LOCATOR_CLASSES allows no place for it."""
+    """Returns the cache of a function's code, or an empty cache if NUMBA_CACHE_LOCATOR_CLASSES allows no folder."""
     try:
         return _MachineCode(function)
     except RuntimeError:

@@ -45,7 +45,7 @@ class TableMap:
         return self.mariadb and self.types == _SEQUENCE and not any(self.nullable)
 
     def to_table(self, *, placeholders: bool = False) -> Table | None:
-        """Returns the table. Without names of columns: None, or with `placeholders` names such as `@1`."""
+        """Returns the table. If the event lacks the columns' names: None, or with `placeholders` names such as `@1`."""
         found = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
         return table_metadata.to_table(self.name, self.wires, self.nullable, found, placeholders=placeholders)
 

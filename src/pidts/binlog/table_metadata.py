@@ -73,7 +73,7 @@ class Metadata:
 def to_table(
     name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], metadata: Metadata, *, placeholders: bool
 ) -> Table | None:
-    """Returns the table. Without names of columns: None, or with `placeholders` names such as `@1`."""
+    """Returns the table. If the event lacks the columns' names: None, or with `placeholders` names such as `@1`."""
     if metadata.names and len(metadata.names) != len(wires):
         raise DecodeError("bad-table-map", f"a table map of {name} names {len(metadata.names)} of {len(wires)} columns")
     if not metadata.names:

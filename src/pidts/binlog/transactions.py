@@ -23,7 +23,7 @@ class CompletedTransactions:
     """The transactions that a part of a block completes."""
 
     what: OrdinaryEvents | Transaction
-    """One transaction, or ordinary events with at least one. Events are valid until the next item is read."""
+    """One transaction, or ordinary events with at least one transaction. They are valid until the next item is read."""
     base: int
     """The place of the block's first byte among all bytes read."""
     begin: int

@@ -11,7 +11,7 @@ from pidts.model.lsn import Position
 
 MAGIC = b"\xfebin"
 FILE_HEAD = len(MAGIC)
-"""The offset of the first event in a log file. A file's last entry in the relay may end here in the next file."""
+"""The offset of a log file's first event. In the relay, a file's last entry may end at this offset of the next file."""
 
 _WRAP = 2**32
 _LAST_FILE = 2**32

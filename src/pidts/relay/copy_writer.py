@@ -53,7 +53,7 @@ _CLOSED = -1
 
 @dataclass(frozen=True, slots=True)
 class IndexPrefix:
-    """The part of a segment that a copy has, so that the relay server can compare it with the same segment there."""
+    """The part of its last segment that a copy has, so that the relay server can compare it with its own relay."""
 
     segment: int
     log_bytes: int
@@ -116,7 +116,7 @@ class CopyWriter:
         return has_room(self._folder.path)
 
     def write(self, piece: SegmentPiece) -> None:
-        """Writes a piece, durably if it has index records. Raises `Halted` for a piece that is not the copy's next."""
+        """Writes a piece, durably if it has index records; raises `Halted` unless it begins at the copy's end."""
         has = self._has
         with self._guard():
             if has is None or piece.segment != has.segment:

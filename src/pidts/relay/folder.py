@@ -113,7 +113,7 @@ class Folder:
         return sorted(int(match[1]) for name in names if (match := _INDEX_NAME.fullmatch(name)))
 
     def header(self, segment: int) -> Header | None:
-        """Returns a segment's first record; None while it is incomplete. Raises FileNotFoundError if it was purged."""
+        """Returns a segment's first record; None while the record is incomplete; FileNotFoundError: it was purged."""
         with self.index(segment).open("rb") as file:
             data = file.read(_HEADER_READ)
             first = next(payloads(data), None)
@@ -156,7 +156,7 @@ class Folder:
         return Discontinuity("relay-corrupt", what, where=self.where(segment), todo=todo)
 
     def damaged(self, segment: int, place: int) -> Discontinuity:
-        """Returns the error for a damaged index record. In the last segment, the next writer repairs it."""
+        """Returns the error for a damaged index record. In the last segment, the next writer repairs the record."""
         error = self.corrupt(segment, f"the record at byte {place} of the index is damaged")
         if segment != self.numbers()[-1]:
             return error

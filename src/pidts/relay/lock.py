@@ -1,6 +1,6 @@
 """Allows one writer per relay, by a file lock that the kernel releases whenever the writer's process ends.
 
-A relay is emptied if the source has lost the log that follows the relay. This needs the same lock, so no writer can
+A relay is emptied if the source has lost the log that follows the relay. Emptying needs the same lock, so no writer can
 open the relay meanwhile. If another task still needs the removed log, that task gets the error `relay-purged` when it
 next reads. If emptying is interrupted, the first segments are gone, as after a purge. The remaining segments have no
 gap, and a second call removes them.

@@ -180,8 +180,8 @@ class RelayReader:
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
         `after` as its `prev_lsn`. So a caller at `after` finds that the entry follows directly.
 
-        With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised, so that the caller
-        does not take an incomplete list for all entries up to `to`.
+        With `to`, the entries end at this Lsn. If the relay does not reach `to`, `Transient` is raised, so that the
+        caller does not take an incomplete list for all entries up to `to`.
 
         With `joined`, one entry may stand for many ordinary transactions in a row; `most` limits the number of these
         transactions, and the number of their row events.
@@ -325,7 +325,7 @@ class RelayReader:
         return None
 
     def _place_before(self, segment: int, key: LsnKey) -> tuple[int, int]:
-        """Returns the first entry at or after a key, as segment and place in the index; decodes nothing."""
+        """Returns segment and place in the index of the first entry at or after a key, without decoding entries."""
         before = key[0], key[1], key[2] - 1
         place = self._index.place(segment, before)
         for number, behind, end, _ in self._index.walk_joined(segment, place, (before, key)):
@@ -428,7 +428,7 @@ class RelayReader:
         return known.file
 
     def former_source_log(self, change_no: int) -> FormerSourceLog | None:
-        """Returns the log of the source after `change_no` replacements; None if the relay has nothing of it."""
+        """Returns the log of the server after `change_no` replacements; None if the relay has no part of this log."""
         self.renew()
         headers = self._index.listed()
         origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)

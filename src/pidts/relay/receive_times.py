@@ -56,7 +56,7 @@ class ReceiveTime:
 
     @classmethod
     def unpack(cls, data: bytes) -> ReceiveTime | None:
-        """Reads a record; None if there is none, or if it is just being written."""
+        """Returns the record in these bytes; None if they have none, or if the writer is just writing it."""
         if len(data) < _SIZE or _SUM.unpack_from(data, _RECORD.size)[0] != crc32(data[: _RECORD.size]):
             return None
         number, change_no, log_index, offset, at, committed = _RECORD.unpack_from(data)

@@ -109,7 +109,7 @@ def refetch_signature(folder: Folder) -> Signature:
 
 
 def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
-    """Requests, durably, that the writer cuts the relay back to `after`. The earliest place of all requests counts."""
+    """Requests, durably, that the writer cuts the relay back to `after`, or to an earlier place if one is requested."""
     with needs_locked(folder):
         known = read_refetches(folder)
         if known.pending is not None:

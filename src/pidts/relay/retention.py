@@ -51,7 +51,7 @@ class PurgeLimits:
     """Checkpoints that were just read from targets. They replace the recorded needs of these tasks, which may be older.
     """
     nobody_needs_it: bool = False
-    """Whether the operator says that no task needs the log. Otherwise a relay without a known task is not purged."""
+    """Whether the operator says that no task needs the log. If False, a relay without a known task is not purged."""
 
 
 def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: bool = False) -> Release:

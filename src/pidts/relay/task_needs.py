@@ -35,7 +35,7 @@ class Need:
 
     task: str
     lsn: Lsn | None
-    """The place up to which the target has everything; None: the task needs the whole relay."""
+    """The place up to which the target has all changes; None: the task needs the whole relay."""
     keep_seconds: int = 0
     """Log that was received within the last `keep_seconds` stays, even if the target has it."""
     written_at: float = 0.0
@@ -125,7 +125,7 @@ class TaskNeed:
                 write_need(self._folder, Need(self._task, None, self._keep_seconds, is_local=True))
 
     def move(self, lsn: Lsn) -> None:
-        """Records that the target has everything up to `lsn`. After the target was restored, `lsn` may go back."""
+        """Records that the target has all changes up to `lsn`. After the target was restored, `lsn` may go back."""
         with needs_locked(self._folder):
             write_need(self._folder, Need(self._task, lsn, self._keep_seconds, is_local=True))
 

@@ -47,7 +47,6 @@ class FolderWatch:
         self._poll = select.poll()
         self._folder_watch = _NO_WATCH
         self._index: Path | None = None
-        """The newest index."""
         self._index_watch = _NO_WATCH
         """The watch for writes to the newest index."""
 
@@ -106,7 +105,7 @@ class FolderWatch:
         return is_news
 
     def _watch_newest(self, handle: int) -> None:
-        """Watches the newest index. The caller's next read finds everything that was written to that index before."""
+        """Watches the newest index. The caller's next read finds all entries that were written to it before."""
         libc, newest = ctypes.CDLL(None), _newest_index(self._folder)
         if newest != self._index:
             libc.inotify_rm_watch(handle, self._index_watch)
@@ -141,7 +140,7 @@ def _newest_index(folder: Path) -> Path | None:
 def _watched(folder: Path) -> tuple[int, int] | None:
     """Begins to watch which names appear in the folder or disappear. Returns a descriptor and the number of the watch.
 
-    Returns None if the kernel cannot report them, or if there is no such folder.
+    Returns None if the kernel cannot report this, or if there is no such folder.
     """
     if not sys.platform.startswith("linux"):
         return None

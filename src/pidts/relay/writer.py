@@ -10,7 +10,7 @@ Step (c) takes as long as (a), so it is left out for ordinary transactions. If a
 - one of the new entries is not ordinary;
 - the events have no checksums;
 - the entries are the first of a segment;
-- the events of more than 1 MiB have entries that are not flushed;
+- more than 1 MiB of events have entries that are not flushed;
 - the next segment is about to be created.
 
 Crash points: the writer can be interrupted by SIGKILL, power loss or a full disk.
@@ -112,7 +112,6 @@ class RelayWriter:
         self._segment_bytes = segment_limit(folder.path, segment_bytes)
         """The size at which a segment ends: less than `segment_bytes` if the disk has little space."""
         self._measured_at = monotonic()
-        """The time at which the free space was measured."""
         self._unfinished = 0
         """The size of the part of a transaction that had been received when the disk became full."""
         self._reserve = Reserve(folder.path)
@@ -137,7 +136,7 @@ class RelayWriter:
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str, *, segment_bytes: int = 128 << 20) -> RelayWriter:
-        """Takes the writer's lock, cuts off incomplete writes of the last writer, and continues there."""
+        """Takes the writer's lock, cuts off incomplete writes of the last writer, and continues at the relay's end."""
         folder = Folder.of(relay, source_id)
         lock = locked(folder, source_id)
         writer = cls(folder, lock, segment_bytes)

@@ -1,4 +1,4 @@
-"""Decides from the state of the source's log whether the source will purge it before the replicator has read it.
+"""Decides from the state of the source's log whether the source will purge log before the replicator has read it.
 
 A server purges a log file in three cases: the file's last event is too old, all files together are too large, or an
 operator purges the file. The server never purges its last file. A file can be purged although a replica is reading it.
@@ -40,7 +40,7 @@ class ExpiryOutlook:
     behind_bytes: int
     """The bytes that the source has logged and the relay has not received."""
     warning: str
-    """The warning; empty if there is none."""
+    """Empty if there is none."""
 
 
 def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlook:

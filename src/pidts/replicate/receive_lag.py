@@ -43,7 +43,7 @@ class ReceiveLag:
     """The lag of one stream. One thread calls `look`."""
 
     def __init__(self, arrived: Callable[[Lsn], float | None]) -> None:
-        """`arrived` returns when the log up to an Lsn came, by this machine's clock."""
+        """`arrived` returns when the log up to an Lsn arrived, by this machine's clock."""
         self._arrived = arrived
         self._end: SourceLogEnd | None = None
         self._is_open = False

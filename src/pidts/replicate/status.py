@@ -84,7 +84,7 @@ class ReplicatorState:
 
 
 class StatusFile:
-    """Writes the state to a file every second, less often if idle, and at once if `error` or `connected` changes."""
+    """Writes the state to a file every second, less often if idle, at once if connection, error or warning change."""
 
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path

@@ -89,7 +89,7 @@ class BinlogStream:
         """
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
-        """Returns all events that have arrived, without heartbeats. Waits up to `timeout` seconds for the first one."""
+        """Returns all events that have arrived, without heartbeats. Waits at most `timeout` seconds for an event."""
         if self.ended:
             return []
         packets = self._packets.read(timeout)
@@ -157,7 +157,7 @@ class BinlogStream:
             raise Transient("source-silent", what, where=self._where)
 
     def _introduce(self, heartbeat: float) -> None:
-        """Sends the messages of a replica before it asks for the log."""
+        """Sends the messages that a replica sends before it asks for the log."""
         nanoseconds = int(heartbeat * 1_000_000_000)
         name = replica_uuid(self.server_id, self._config.source_id, self.server)
         query(

@@ -20,8 +20,8 @@ from pidts.source.dump import BinlogStream
 _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
-"""At most this many bytes of a log file are read for the GTIDs at a place. At a later place, they stay unknown until
-the server begins its next file.
+"""At most this many bytes of a log file are read for the GTIDs at a place. At a later place, the GTIDs stay
+unknown until the server begins its next file.
 """
 _WITH_GTID = GTID_EVENTS - {EventType.ANONYMOUS_GTID}
 _TOLD_BY = frozenset(

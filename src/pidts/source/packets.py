@@ -166,7 +166,7 @@ class PacketReader:
                 ) from error
             if count == 0:
                 if self._end > before:
-                    break  # The data that came before the end is returned first; the next call finds the end again.
+                    break  # The data before the end is returned first; the next call finds the end again.
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
             if self._is_plain and count < room and self._end - before < _FEW_BYTES:

@@ -35,7 +35,7 @@ _SETTINGS = (
 )
 _DAY = 86400
 _SOON = 3600
-"""The shortest acceptable time, in seconds, before the source purges log: log may be lost while a machine restarts."""
+"""If the source purges log sooner than after this number of seconds, log may be lost while a machine restarts."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _KEY = re.compile(r"^ *CONSTRAINT `((?:[^`]|``)*)` FOREIGN KEY (.*)$", re.MULTILINE)
 _CASCADE = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")

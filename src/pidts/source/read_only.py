@@ -42,7 +42,7 @@ def make_read_only(connection: Session) -> bool:
 
 
 def restore(connection: Session, before: Mapping[str, str]) -> None:
-    """Restores the earlier values of the variables, `super_read_only` first: MySQL couples it with `read_only`.
+    """Restores the earlier values of the variables, `super_read_only` first: on MySQL, one may change the other.
 
     A variable that already has its earlier value is not set: the account may lack the privilege for it.
     """

@@ -29,7 +29,7 @@ _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
-"""Stands for a binary default, which the catalog does not show exactly: it cuts the default off at a zero byte, or
+"""Stands for a binary default, which the catalog does not show exactly: the catalog cuts it off at a zero byte, or
 replaces bytes that are not text.
 """
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -301,7 +301,7 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
 
 
 def _computed(row: dict[str, Any], extra: str) -> str:
-    """Returns the expression of a generated column. MySQL shows it with the escapes of a text literal."""
+    """Returns the expression of a generated column. MySQL's catalog escapes it like a text."""
     shown = row.get("generation_expression")
     if not shown:
         return ""
@@ -310,7 +310,7 @@ def _computed(row: dict[str, Any], extra: str) -> str:
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
-    """Returns the default as SQL, or None. MariaDB shows SQL; MySQL plain literals and escaped expressions."""
+    """Returns the default as SQL. MariaDB's catalog has SQL; MySQL's has plain values and escaped expressions."""
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
         return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()
     is_of_bytes = kind.kind in {Kind.BINARY, Kind.VARBINARY}
@@ -336,7 +336,7 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
         if any(part["column_name"] is None for part in ordered):
             continue  # A key over an expression has no columns by which rows can be found.
         kind = str(ordered[0]["index_type"]).upper()
-        # For a spatial key, older servers show the length of a bounding box as prefix length. It is not a prefix.
+        # For a spatial key, older servers show the length of a bounding box as if it were a prefix's length.
         lengths = [None if kind == "SPATIAL" else part["sub_part"] for part in ordered]
         prefixes = tuple(None if length is None else int(length) for length in lengths)
         descending = tuple(part["collation"] == "D" for part in ordered)

@@ -42,7 +42,6 @@ class CommitTimes:
 
 
 def _fields(lsns: pa.Array) -> Any:
-    """Returns the fields of Lsns as columns."""
     begin = lsns.offset * Lsn.SIZE
     return np.frombuffer(lsns.buffers()[1], np.uint8)[begin : begin + len(lsns) * Lsn.SIZE].view(_LSN)
 

@@ -1,4 +1,4 @@
-"""Compiled code that reads the times in the headers of many events; `LogWalker.pass_by` does this for one event.
+"""Reads the times in the headers of many events in compiled code; for one event, `LogWalker.pass_by` does the same.
 
 The code stops before three kinds of events: an event that is cut off by the end of the block, an event that is in no
 log file (a heartbeat, an artificial ROTATE), and an event that changes how the log is read. The caller then passes this
@@ -24,7 +24,7 @@ _BEAT, _BEAT_2 = EventType.HEARTBEAT, EventType.HEARTBEAT_V2
 
 
 class HeaderTimes:
-    """Reads the times of one block's events after another; its arrays are reused for the next block."""
+    """Reads the times of the events in blocks; its arrays are reused from block to block."""
 
     def __init__(self) -> None:
         self._places, self._times = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)

@@ -30,10 +30,10 @@ from pidts.binlog.statements import FIXED_VARIABLES
 from pidts.binlog.values import charsets
 from pidts.model.errors import Halted
 
-# The reasons why the scan stopped. Functions that read an event return one of these; DONE means that the scan goes on.
+# The reasons why the scan stops. Functions that read an event return a reason; DONE means that the scan continues.
 DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 
-# The state is an array of numbers. These are the indexes of the numbers in it. First, the position in the log.
+# The state is an array of numbers with the following indexes. First: the position in the log.
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
 # The open transaction.
 (OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
@@ -65,7 +65,7 @@ OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS, PREPARES = range(9)
 _ENDED, _UNUSUAL = -1, -2
 """Results of `_statement`: the statement ends a transaction; the statement is not part of an ordinary transaction."""
 _XID_ROOM = 512
-"""Even the longest name of an XA transaction has fewer bytes. A longer statement is not read here."""
+"""Even the longest name of an XA transaction has fewer bytes. The scan does not read a longer statement."""
 _LONGEST_PART = 64
 
 
@@ -382,7 +382,7 @@ def _meet(state: Any, number: int) -> None:
 
 @inline
 def _unpacked_at(state: Any, at: int) -> int:
-    """Returns the entry of the compressed transaction at this byte of the block; 0 if it is not decompressed."""
+    """Returns the entry of the compressed transaction at byte `at` of the block; 0 if it is not decompressed yet."""
     while state[UNPACKED_NEXT] < state[UNPACKED_COUNT]:
         entry: int = state[UNPACKED] + 24 * state[UNPACKED_NEXT]
         if load64(entry) >= at:
@@ -393,9 +393,9 @@ def _unpacked_at(state: Any, at: int) -> int:
 
 @jit
 def _inner(state: Any, begin: int, size: int) -> int:
-    """Checks the events of a compressed transaction: only the last one may end it.
+    """Checks the events of a compressed transaction, without changing the open one: only the last event may end it.
 
-    Returns DONE, or the reason why the scan stops. Adds nothing to the open transaction.
+    Returns DONE, or the reason why the scan stops.
     """
     at = maps = 0
     while at < size:

@@ -57,12 +57,12 @@ class OrdinaryEvents:
     lines: Any
     """A row per transaction, with columns named `L_...` in `pidts.binlog.blocks.ordinary`."""
     texts: Any
-    """The texts of all GTIDs; lines have places in it. The name of an XA transaction follows the GTID of its step."""
+    """The texts of GTIDs; a line has the place of its GTID. An XA transaction's name follows the GTID of its step."""
     lists: Any
-    """The tables of transactions, as indexes of `names`; lines have places in it."""
+    """The tables of transactions, as indexes of `names`; a line has the place and the number of its tables."""
     names: Sequence[TableName]
     steps: int
-    """How many of the transactions are steps of XA transactions."""
+    """The number of transactions that are steps of XA transactions."""
 
     @property
     def ends(self) -> Any:
@@ -240,7 +240,7 @@ class BlockScan:
         )
 
     def begin_long(self, head: memoryview) -> bool:
-        """Whether a too long event may be fed in pieces; if so, prepares for them. `head` is the event's header."""
+        """Whether an event with the header `head` may be fed in pieces here; if so, prepares for the pieces."""
         if len(head) < HEADER_SIZE or not self._begin(0) or not self._state[o.OPEN]:
             return False
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(head)

@@ -81,7 +81,7 @@ def _read_image(
     table: int,
     call: int,
 ) -> int:
-    """Reads one image; returns the place after it, or an error. `present`: the bitmap of its columns; 0: it has all."""
+    """Reads one image; returns the place after it, or an error. `present`: its bitmap of columns; 0: all columns."""
     nulls = data + begin
     place = begin + bitmap
     if place > end:
@@ -165,7 +165,7 @@ def add_images(table: int, op: int, row: int) -> None:
 
 @inline
 def put_presence(table: int, row: int, call: int) -> None:
-    """Writes which columns the images of a row have."""
+    """Writes the number of the row's column presence."""
     store32(load64(table + at.PRESENCES) + 4 * row, load64(call + at.PRESENCE))
 
 

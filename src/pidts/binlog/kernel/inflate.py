@@ -34,7 +34,7 @@ def inflate(uncompress: int, at: int, end: int, target: int, size: int, done: in
 
     Returns False if the stream is not valid, or does not decompress to exactly `size` bytes. `uncompress` is
     `UNCOMPRESS`. It is an argument, since cached machine code must not contain the address, which differs in the next
-    process. `done` is the address of a number for the call's own use.
+    process. `done` is the address of a number in which zlib returns a size.
     """
     if uncompress == 0 or size == 0:  # zlib does not compare the size of a stream with 0
         return False

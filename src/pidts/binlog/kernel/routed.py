@@ -62,7 +62,7 @@ class RoutedDecoder(decode.RowDecoder):
         """The same objects as in `_tables`."""
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._arena, self._done_size = np.empty(0, np.uint8), np.zeros(1, np.int64)
-        """The memory into which events are decompressed, and a number for the decompression."""
+        """The memory into which events are decompressed, and the number `done` of `inflate`."""
         self._has_begun_again = False
         self._state[r.COMMIT] = _NO_COMMIT
         self._unpacked = UnpackedTransactions.none()
@@ -95,7 +95,7 @@ class RoutedDecoder(decode.RowDecoder):
             place += len(piece)
 
     def follow_event_groups(self, walker: LogWalker, raw: bytes, groups: CommittedEventGroups) -> None:
-        """Reads groups of events that have prepared XA transactions as if they were one block."""
+        """Reads the event groups that have prepared XA transactions as if they were one block."""
         _, sizes, offsets, commits, _ = decode.event_group_columns(groups)
         entries = np.column_stack([np.cumsum(sizes) - sizes, offsets, commits])
         state = self._state

@@ -41,13 +41,13 @@ from pidts.model.event import Op
 # reasons. Functions that handle an event return a reason or `_GO_ON`.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
-"""The event is read, and `route` goes on."""
+"""The event is read, and `route` continues."""
 MORE_ARENA = 4
 """The next event's images need `NEEDED` bytes of memory after decompression, which is more than there is."""
 PACKED = 5
 """The next event is a compressed transaction, which is not decompressed yet."""
 
-# The state is an array of numbers. These are the indexes of the numbers in it.
+# The state is an array of numbers with the following indexes.
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
 (LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
 (CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, BASE) = range(16, 23)
@@ -186,7 +186,6 @@ def _touch(state: Any, table: int) -> None:
 
 @inline
 def _begin_event(state: Any, table: int, presence: int, offset: int, call: int) -> None:
-    """Prepares the reading of an event's rows."""
     state[ROWS_BEFORE] = load64(table + at.ROWS)
     state[TABLE] = load64(table + at.NUMBER)
     store64(call + at.AT, 0)
@@ -233,7 +232,6 @@ def _inflate(state: Any, place_: int, end: int) -> int:
 
 @jit
 def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, call: int) -> int:
-    """Reads one row event."""
     if end - body < 8:
         return HAND_OVER
     entry = _mapped(state, _table_id(body))

@@ -58,7 +58,7 @@ def text(document: bytes) -> str:
 
 
 def render(node: Node) -> str:
-    """Returns a value in the server's form."""
+    """Returns the text of a value as the server writes it."""
     if isinstance(node, Object):
         return "{" + ", ".join(f"{quoted(name)}: {render(value)}" for name, value in node) + "}"
     if isinstance(node, Array):

@@ -36,7 +36,7 @@ _HAS_DDL, HAS_XA, HAS_PREPARED = 1, 2, 4
 _FLAGS_AT = _FIXED.size - 1
 _NOWHERE = Lsn(0, 0, 0)
 
-# The compiled code that writes entries (`bulk.py`) and joins them (`joined_records.py`) uses these.
+# For the compiled code that writes entries (`bulk.py`) and joins them (`joined_records.py`).
 ENTRY_RECORD, ENTRY_FIXED_SIZE = _ENTRY, _FIXED.size
 XA_FIXED_SIZE, PREPARED_SIZE = _XA.size, _PREPARED.size
 
@@ -186,7 +186,7 @@ def entry_has_ddl(payload: bytes) -> bool:
 
 
 def entry_xa(payload: bytes, segment: int) -> LogEntry | None:
-    """Returns an entry that is a step of a two-phase XA transaction; None, without decoding, for any other."""
+    """Returns an entry that is a step of a two-phase XA transaction; None, without decoding, for any other entry."""
     return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & HAS_XA else None
 
 

@@ -32,7 +32,7 @@ def has_checksums(format_event: bytes) -> bool:
 
 
 def restore(folder: Folder, last: LogEntry, origin: Origin, format_event: bytes) -> tuple[list[LogEntry], int]:
-    """Adds the entries of ordinary transactions after `last` to the index, durably; returns them and its size."""
+    """Adds the ordinary transactions' entries after `last` to the index, durably; returns them and the index's size."""
     segment, begin = last.extent.segment, last.extent.end
     log = os.open(folder.log(segment), os.O_RDWR | os.O_CLOEXEC)
     index = open_file(folder.index(segment))
