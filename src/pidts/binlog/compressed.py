@@ -61,16 +61,11 @@ def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
     at = 0
     for piece in payload_pieces(event.body):
         for raw in iter_raw(piece, at):
-            yield at, inner_event(event, raw)
+            yield at, inner_event(event.offset, event.log_index, raw)
             at += len(raw)
 
 
-def inner_event(event: Event, raw: memoryview) -> Event:
-    """Returns an event inside the TRANSACTION_PAYLOAD event `event`; `raw` has the bytes of the inner event."""
-    return inner_event_at(event.offset, event.log_index, raw)
-
-
-def inner_event_at(offset: int, log_index: int, raw: memoryview) -> Event:
+def inner_event(offset: int, log_index: int, raw: memoryview) -> Event:
     """Returns an event inside the TRANSACTION_PAYLOAD event at this place; `raw` has the bytes of the inner event."""
     timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
     return Event(kind, timestamp, server_id, flags, size, log_pos, offset, log_index, raw[HEADER_SIZE:])

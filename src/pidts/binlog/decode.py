@@ -241,7 +241,7 @@ class RowDecoder:
         place = 0
         for piece in payload_pieces(event.body):
             for raw in iter_raw(piece, place):
-                inner = inner_event(event, raw)
+                inner = inner_event(event.offset, event.log_index, raw)
                 if inner.type == EventType.TRANSACTION_PAYLOAD:
                     raise refusals.unknown_event(inner)
                 self._feed(inner, place)
@@ -379,7 +379,7 @@ class RowDecoder:
                 self._roll_back()
                 self._end()
             case Control.SAVEPOINT:
-                self._savepoints[query.savepoint] = self._counts()
+                self._savepoints[query.savepoint] = {rows: rows.counts() for rows in self._touched}
             case Control.ROLLBACK_TO:
                 if query.savepoint not in self._savepoints:
                     raise DecodeError("no-savepoint", f"the log rolls back to {query.savepoint}, which it has not set")
@@ -399,9 +399,6 @@ class RowDecoder:
         self._open_full = []
         self._mapped.clear()
         self._begin()
-
-    def _counts(self) -> CountsByTable:
-        return {rows: rows.counts() for rows in self._touched}
 
     def _roll_back(self) -> None:
         self._open_full = []

@@ -155,7 +155,7 @@ class RoutedDecoder(decode.RowDecoder):
 
     def _feed_inner(self, offset: int, log_index: int, raw: memoryview, place: int) -> int:
         """Handles an event inside the compressed transaction at `offset`; returns the event's size."""
-        inner = compressed.inner_event_at(offset, log_index, raw)
+        inner = compressed.inner_event(offset, log_index, raw)
         if inner.type == EventType.TRANSACTION_PAYLOAD:
             raise refusals.unknown_event(inner)
         self._feed(inner, place)

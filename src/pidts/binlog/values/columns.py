@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import pyarrow as pa
+
 from pidts.binlog.values import decimals, identifiers, json, labels, numbers, strings, temporal
 from pidts.binlog.values.image import Build, MakeReader, mismatch
 from pidts.binlog.wire import Wire, WireType
@@ -49,7 +51,7 @@ def builders(table: Table) -> list[Build]:
 def _builder(table: TableName, column: Column) -> Build:
     kind, arrow = column.type.kind, column.type.arrow
     if kind in _NUMBERS:
-        return partial(numbers.build, arrow)
+        return partial(pa.array, type=arrow)
     if kind is Kind.DECIMAL:
         return partial(decimals.build, arrow)
     if kind is Kind.DATE:
@@ -61,6 +63,6 @@ def _builder(table: TableName, column: Column) -> Build:
     if kind in LABELED:
         return labels.builder(table, column)
     if column.type.is_bytes:
-        return partial(strings.build_bytes, arrow)
+        return partial(pa.array, type=arrow)
     # JSON, UUID and INET values became UTF-8 when they were read; MariaDB's JSON is UTF-8 text anyway.
     return strings.text_builder(table, column, (column.type.charset or "utf8mb4") if column.type.is_text else "utf8mb4")

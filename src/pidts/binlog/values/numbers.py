@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import struct
 from functools import partial
-from typing import Any
-
-import pyarrow as pa
 
 from pidts.binlog.values.image import Append, MakeReader, Read, fixed, fixed_number
 from pidts.binlog.wire import Wire, WireType
@@ -37,11 +34,6 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
     if kind.kind is Kind.BIT and wire.type is WireType.BIT and wire.size == (kind.length or 1) <= 64:
         return fixed_number((wire.size + 7) // 8, big=True)
     return None
-
-
-def build(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Returns the values, which already have the form that Arrow needs."""
-    return pa.array(values, kind)
 
 
 def _fixed(code: str) -> MakeReader:

@@ -54,11 +54,6 @@ def reader(column: Column, wire: Wire) -> MakeReader | None:
     return _prefixed(_prefix(wire)) if kind is Kind.VECTOR and wire.type in _VARYING else None
 
 
-def build_bytes(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Builds an array of the unchanged bytes."""
-    return pa.array(values, kind)
-
-
 def text_builder(table: TableName, column: Column, charset: str) -> Build:
     """Returns a builder that decodes text. Bytes that are not text in the charset stop the task."""
     if charset == UNKNOWN_CHARSET:
