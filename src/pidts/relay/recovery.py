@@ -130,7 +130,7 @@ def _last(folder: Folder, number: int, *, restores: bool) -> RecoveredSegment | 
         return None
     format_event = read_format(log) if log.exists() else None
     if format_event is None:
-        if _entries(data):
+        if any(entry_key(payload) is not None for _, payload in payloads(data)):
             raise folder.corrupt(number, f"the events file {log.name} is missing or has no head")
         return None
     head = len(MAGIC) + len(format_event)
@@ -173,10 +173,6 @@ def _last(folder: Folder, number: int, *, restores: bool) -> RecoveredSegment | 
     cut_file(log, log_end)
     state = RelayState(lsn, header.origin, None, format_event, number, header.start)
     return RecoveredSegment(state, gtids, undecided, log_end, index_end)
-
-
-def _entries(data: bytes) -> bool:
-    return any(entry_key(payload) is not None for _, payload in payloads(data))
 
 
 def _remove_newer(folder: Folder, number: int) -> None:

@@ -96,7 +96,7 @@ def begin_with_prepared(config: SourceConfig, connection: Session, place: Positi
     server = server_info(connection)
     if server.number < _LOGS_PREPARED[server.product]:
         return place
-    prepares = _prepares(connection)
+    prepares = any(int(count) for _, count in query(connection, "SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'"))
     if prepares and not _await_listed(connection, server, stop) and not stop.is_set():
         _log.warning(
             "transactions on the source have not ended for a long time",
@@ -162,11 +162,6 @@ def begin_of_prepared(
     except PidtsError as error:
         _log.warning("the search for prepared XA transactions failed", source=config.source_id, cause=str(error))
     return begin, frozenset(left)
-
-
-def _prepares(connection: Session) -> bool:
-    """Whether programs have prepared XA transactions since the server's start."""
-    return any(int(count) for _, count in query(connection, "SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'"))
 
 
 def _await_listed(connection: Session, server: ServerInfo, stop: threading.Event) -> bool:

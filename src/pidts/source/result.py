@@ -34,6 +34,7 @@ _TIMEOUT = 3600.0
 
 _WAIT = 60.0
 _SHORT = 100
+"""The rest of an answer is skipped if it has at most this number of packets."""
 _MOMENT = 0.0005
 """A pause before the next read, in seconds, in which more bytes may arrive.
 
@@ -70,7 +71,7 @@ def read_result(connection: Session, sql: str, table: Table, at_once: int) -> It
     try:
         what, is_over = _read_heading(reader, table, where)
         if what:
-            is_over = is_over or _pass_over(reader, where)
+            is_over = is_over or any(_ends(_next(reader, where)) for _ in range(_SHORT))
             raise what
         yield from _read_rows(reader, _rows(table, where), at_once, where)
         is_over = True
@@ -104,11 +105,6 @@ def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[Pid
         if what := changed(column, definition):
             return StructureChanged("structure-changed", what, where=where), False
     return None, False
-
-
-def _pass_over(reader: PacketReader, where: Where) -> bool:
-    """Skips the rest of the answer if it is short. Returns whether it was short."""
-    return any(_ends(_next(reader, where)) for _ in range(_SHORT))
 
 
 def _read_rows(reader: PacketReader, rows: Rows, at_once: int, where: Where) -> Iterator[pa.Table]:
