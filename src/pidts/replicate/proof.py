@@ -21,6 +21,7 @@ from pidts.model import Extent, Halted, LogFile, Lsn, Position
 from pidts.model.errors import PrecheckFailed, Transient
 from pidts.relay import Origin, RelayReader, RelayState
 from pidts.replicate.resume import (
+    FAR,
     SOURCE_BEHIND,
     AppliedPlace,
     Resume,
@@ -44,8 +45,6 @@ from pidts.source import (
 )
 from pidts.source.replica import replica_id
 
-_FAR = 2**32
-"""A dump can only begin in the first 4 GiB of a file."""
 _PIECE = 1 << 20
 _ANSWER_SECONDS = 60.0
 
@@ -70,7 +69,7 @@ def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
     if entry is None or not entry.extent.size or entry.transaction.lsn.change_no != origin.change_no:
         return None
     begin = entry.transaction.begin
-    if begin.change_no != origin.change_no or begin.offset + entry.extent.size >= _FAR:
+    if begin.change_no != origin.change_no or begin.offset + entry.extent.size >= FAR:
         return None
     raw = _last(reader, entry.extent)
     end, size = HEADER.unpack_from(raw)[4], len(raw)

@@ -42,7 +42,7 @@ SOURCE_BEHIND = "source-behind"
 the replicator waits for a limited time.
 """
 SOURCE_WENT_BACK = "source-went-back"
-_FAR = 2**32
+FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _VERSION = slice(21, 71)
 
@@ -202,7 +202,7 @@ def resume(
         origin = Origin(server.identity, server.log_base, state.origin.change_no + 1)
         return Resume(position, origin, state.lsn, state.gtid_set)
     is_same_log(state, server, where)
-    by_gtid = use_gtid or position is None or position.offset >= _FAR or position.file not in dict(server.logs)
+    by_gtid = use_gtid or position is None or position.offset >= FAR or position.file not in dict(server.logs)
     if by_gtid and state.gtid_set is not None and server.gtid_mode:
         return Resume(parse_gtid_set(state.gtid_set, server.is_mariadb))
     if position is None:

@@ -36,12 +36,10 @@ from pidts.relay import Origin, RelayReader
 from pidts.relay.repeats import after_whole_log
 from pidts.relay.servers_read import servers_read
 from pidts.relay.standby_samples import Sample, read_samples
-from pidts.replicate.resume import SOURCE_BEHIND
+from pidts.replicate.resume import FAR, SOURCE_BEHIND
 from pidts.source import SourceConfig, binary_logs, connect, log_events, query, server_info
 from pidts.source.replica import replica_id
 
-_FAR = 2**32
-"""A dump can only begin in the first 4 GiB of a file."""
 _MOST_BYTES = 256 << 20
 """A standby's transactions are searched in at most this many bytes of the relay."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
@@ -100,7 +98,7 @@ def standby_start(
     change_no = origin.change_no + 1
     sample, awaited = _awaited(reader, usable, received)
     start = sample.standby
-    if start.offset > logs.get(start.file, -1) or start.offset >= _FAR:
+    if start.offset > logs.get(start.file, -1) or start.offset >= FAR:
         raise _impossible(f"it no longer has its log from {start} on", where)
     if awaited is None:
         return StandbyStart(start, after_whole_log(change_no))
