@@ -409,7 +409,6 @@ def test_a_table_without_any_database_is_unknown() -> None:
 
 
 def test_double_quotes_are_names_only_under_ansi_quotes() -> None:
-    assert classify('DROP TABLE "a"', "d", ansi_quotes=True) == DropTable((A,))
     assert isinstance(classify('DROP TABLE "a"', "d"), Unknown)
     assert classify('DROP TABLE "a"', "d", dialect=Dialect().under(4)) == DropTable((A,))
 

@@ -77,16 +77,8 @@ _OBJECTS = {
 }
 
 
-def classify(
-    sql: str,
-    default_schema: str,
-    ansi_quotes: bool = False,  # noqa: FBT001, FBT002 - the same as `dialect.ansi_quotes`, for callers that know only that
-    *,
-    dialect: Dialect = MYSQL,
-) -> ddl.Statement:
+def classify(sql: str, default_schema: str, *, dialect: Dialect = MYSQL) -> ddl.Statement:
     """Returns the statement of this text; `default_schema` is the session's database when the statement ran."""
-    if ansi_quotes:
-        dialect = replace(dialect, ansi_quotes=True)
     try:
         cursor = TokenCursor(sql, dialect, default_schema, is_lazy=True)
         if cursor.peek().word not in DML_VERBS:  # the rows of an INSERT may contain a million tokens
