@@ -73,7 +73,7 @@ class WantedState:
 
     @staticmethod
     def from_json(value: dict[str, Any] | None) -> WantedState:
-        """Reads the JSON of `to_json`. A task without it counts as stopped, since nobody has asked to run it."""
+        """Reads the JSON of `to_json`. A task without this JSON is stopped, since nobody has asked to run it."""
         found = value or {}
         resync = found.get("resync")
         return WantedState(

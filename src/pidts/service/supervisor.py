@@ -1,7 +1,7 @@
 """The supervisor: it starts the tasks that should run, starts them again if they die, and answers requests about tasks.
 
-One thread checks all tasks a few times a second. Other threads bring requests. All of them hold the same lock while
-they use tasks. A thread holds it only for moments, and never while it waits for a database server.
+One thread checks all tasks a few times a second. Other threads bring requests. All threads hold the same lock while
+they use tasks, only for moments, and never while they wait for a database server.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from pyspark import SparkContext
 from pidts.owned_folder import owned_folder
 
 _SECONDS = 600
-"""The longest wait for the JVM, which takes minutes on a busy machine. Then it is killed; no archive is made."""
+"""The longest wait for the JVM, which takes minutes on a busy machine. After it, the JVM is killed without an archive.
+"""
 
 
 def archive() -> Path:

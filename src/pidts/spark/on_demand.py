@@ -57,7 +57,7 @@ class SparkOnDemand:
 
         `slices` is the file with the options of the slices; `on_call` receives each call with the query's directory.
 
-        `prepare` starts Spark's processes for the first job. A separate thread calls it.
+        `prepare` starts Spark's processes for the first job; a separate thread calls `prepare`.
         """
         self._get, self._give_back, self._name = get, give_back, name
         self._scratch, self._slices, self._on_call, self._prepare = scratch, slices, on_call, prepare

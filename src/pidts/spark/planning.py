@@ -47,7 +47,7 @@ class Planner:
         self._limits, self._classifier, self._goal = limits, classifier, goal
         self._seen: tuple[PlanState, frozenset[Lsn], frozenset[TableName]] | None = None
         self._received: Lsn | None = None
-        """The end of the relay when it was last asked for."""
+        """The relay's end when it was last read."""
         self._whole: PlanState | None = None
         """The last planned state, if there is nothing to do after it before the relay or the staging folder changes."""
         self._stamp: tuple[tuple[int, int], int] = (_NEVER, _NEVER), _NEVER
