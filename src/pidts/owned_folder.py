@@ -43,7 +43,10 @@ def owned_folder(name: str) -> Iterator[Path]:
 
 @contextmanager
 def _locked_folder(name: str) -> Iterator[OwnedFolder]:
-    _remove_abandoned(Path(tempfile.gettempdir()))
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        # Folders of other users cannot be opened, and another process may remove a folder at the same time.
+        with suppress(OSError):
+            _remove_if_abandoned(lock)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
     # The file gets its name only after it is locked: another process would remove a folder whose lock is free.
     draft = folder / f"{_LOCK}.new"
@@ -72,13 +75,6 @@ def _close(owner: int, stack: ExitStack) -> None:
     """Removes the folder, but not in a process that was forked from the owner: the owner still needs it."""
     if os.getpid() == owner:
         stack.close()
-
-
-def _remove_abandoned(temporary: Path) -> None:
-    for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
-        # Folders of other users cannot be opened, and another process may remove a folder at the same time.
-        with suppress(OSError):
-            _remove_if_abandoned(lock)
 
 
 def _remove_if_abandoned(lock: Path) -> None:

@@ -76,9 +76,10 @@ def admit(
     effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
-    # An online schema change copies rows by statements that do not fail at a value that a column cannot store: the
-    # server changes the value.
-    strict = is_strict(due.query.sql_mode) and not (change.shadows or _changes_values(statement))
+    # In every SQL mode, ALTER IGNORE and the statements by which an online schema change copies rows do not fail at a
+    # value that a column cannot store: the server changes the value.
+    ignores = bool(change.shadows) or (isinstance(statement, AlterTable) and statement.ignore)
+    strict = is_strict(due.query.sql_mode) and not ignores
     arrival = Arrival(
         member=member,
         lsn=due.lsn,
@@ -127,11 +128,6 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
             groups.ran(step.run, step.missed)
             groups.note_dropped(step.dropped)
     return ended
-
-
-def _changes_values(statement: Statement) -> bool:
-    """Whether the statement has IGNORE: the server then changes values that do not fit, in every SQL mode."""
-    return isinstance(statement, AlterTable) and statement.ignore
 
 
 def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> frozenset[tuple[str, object]]:

@@ -199,7 +199,8 @@ class StreamPlan:
         """
         cutter = LogCutter(self._view.wanted, 4 << 20)
         log_parts = [*(log_part for piece in found for log_part in cutter.take(piece)), *cutter.close()]
-        ends = np.array([_place(piece.transaction.lsn) for piece in found], np.int64)
+        lsns = (piece.transaction.lsn for piece in found)
+        ends = np.array([lsn.log_index * _FILE + lsn.offset for lsn in lsns], np.int64)
         counts = np.zeros(len(found) + 1, np.int64)
         for log_part in resolved(log_parts, cutter.changes, state.history, self._view.wanted.dialect):
             log_index, offsets = row_places(self._store, log_part, self._view)
@@ -259,10 +260,6 @@ class _State:
 
     def offset(self, server: str) -> Offset:
         return Offset(self.lsn, server, self.history)
-
-
-def _place(lsn: Lsn) -> int:
-    return lsn.log_index * _FILE + lsn.offset
 
 
 def _known(offset: Offset) -> KnownStructures:

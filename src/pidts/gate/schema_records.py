@@ -7,6 +7,7 @@ structures only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pidts.gate.json_text import json_of
@@ -91,11 +92,7 @@ def altered_type(kind: ColumnType) -> str:
 
 
 def _plain(kind: ColumnType) -> str:
-    return type_text(ColumnType(**{**_fields(kind), "charset": None, "collation": None}))
-
-
-def _fields(kind: ColumnType) -> dict[str, Any]:
-    return {name: getattr(kind, name) for name in ColumnType.__slots__}
+    return type_text(replace(kind, charset=None, collation=None))
 
 
 def _created(table: Table) -> SchemaRecord:

@@ -100,8 +100,7 @@ def _general(value: float, most: int) -> str:
     """Returns the shortest text that is read as this value, with at most `most` digits, in the servers' form."""
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
-    shortest = f"{abs(value)!r}" if most == _DOUBLE_DIGITS else ""
-    digits, point = _digits(shortest) if shortest else _rounded(abs(value), most)
+    digits, point = _digits(repr(abs(value)) if most == _DOUBLE_DIGITS else f"{abs(value):.{most - 1}e}")
     sign = "-" if value < 0 else ""
     if not _SMALLEST_POINT <= point <= _LARGEST_POINT:
         fraction = f".{digits[1:]}" if len(digits) > 1 else ""
@@ -111,10 +110,6 @@ def _general(value: float, most: int) -> str:
     if point >= len(digits):
         return f"{sign}{digits}{'0' * (point - len(digits))}"
     return f"{sign}{digits[:point]}.{digits[point:]}"
-
-
-def _rounded(value: float, most: int) -> tuple[str, int]:
-    return _digits(f"{value:.{most - 1}e}")
 
 
 def _digits(text: str) -> tuple[str, int]:

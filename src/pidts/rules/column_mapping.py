@@ -217,7 +217,7 @@ class ColumnMapping:
         numbers = _digits(values, table, target_table) if target_table.type.is_text else values
         least, most = (end.as_py() for end in pc.min_max(numbers).values())
         if least is not None and not 0 <= least <= most < MOST:
-            wide = pc.cast(numbers, _wide(numbers.type))
+            wide = pc.cast(numbers, pa.uint64() if pa.types.is_unsigned_integer(numbers.type) else pa.int64())
             wrong = pc.or_(pc.less(wide, pa.scalar(0, wide.type)), pc.greater_equal(wide, pa.scalar(MOST, wide.type)))
             raise _unfit(values, wrong, table, target_table, f"'partition id' allows values from 0 to {MOST - 1}")
         # The parts do not overlap, so adding is the same as setting bits.
@@ -255,10 +255,6 @@ def _digits(values: pa.Array, table: Table, target_table: Column) -> pa.Array:
     if pc.any(wrong).as_py():
         raise _unfit(values, wrong, table, target_table, "'partition id' allows only texts of digits")
     return pc.cast(pc.replace_substring_regex(values, r"\A\+", ""), pa.int64())
-
-
-def _wide(kind: pa.DataType) -> pa.DataType:
-    return pa.uint64() if pa.types.is_unsigned_integer(kind) else pa.int64()
 
 
 def _unfit(values: pa.Array, wrong: pa.Array, table: Table, target_table: Column, what: str) -> Halted:

@@ -93,7 +93,9 @@ class Runs:
                 )
             self._children[name] = process
             asked = {"kind": kind, "options": dict(options), "begun": time.time()}
-            write_json(folder / "run.json", asked | _identity(process.pid), durable=False)
+            # `started_ticks` distinguishes the process from a later process with the same process id.
+            asked |= {"process": process.pid, "started_ticks": _started(process.pid)}
+            write_json(folder / "run.json", asked, durable=False)
             return self._described(folder)
 
     def all(self, task: TaskFolder) -> list[dict[str, Any]]:
@@ -215,11 +217,6 @@ def _tail(path: Path, most: int) -> bytes:
             return file.read()
     except OSError:
         return b""
-
-
-def _identity(process: int) -> dict[str, Any]:
-    """Returns values that distinguish a process from a later process with the same process id."""
-    return {"process": process, "started_ticks": _started(process)}
 
 
 def _started(process: int) -> int | None:

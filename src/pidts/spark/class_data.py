@@ -19,8 +19,7 @@ from pyspark import SparkContext
 from pidts.owned_folder import owned_folder
 
 _SECONDS = 600
-"""The longest wait for the JVM, which takes minutes on a busy machine. After it, the JVM is killed without an archive.
-"""
+"""The longest wait for the JVM, which may take minutes. After this wait, the JVM is killed without an archive."""
 
 
 def archive() -> Path:

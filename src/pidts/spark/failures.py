@@ -43,7 +43,8 @@ def carried() -> Iterator[None]:
 
 def as_text(error: PidtsError) -> str:
     """Returns an error of PiDTS as JSON."""
-    return json.dumps({"kind": _kind(error), **error.to_json(), "values": error.values})
+    kind = next(one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS)
+    return json.dumps({"kind": kind, **error.to_json(), "values": error.values})
 
 
 def from_text(text: str) -> PidtsError:
@@ -56,10 +57,6 @@ def from_text(text: str) -> PidtsError:
 def gravest(errors: Iterable[Failure]) -> Failure:
     """Returns the first error that needs an operator; if all errors may end by themselves, the first error."""
     return min(errors, key=lambda error: isinstance(error, Transient))
-
-
-def _kind(error: PidtsError) -> str:
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
 
 
 def restored(error: Exception) -> Exception:
