@@ -189,7 +189,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("syncers.all.meta-file", "x", "note", "where meta says"),
     ("validators.none.mode", "full", "not-supported", "pidts verify"),
     *(
-        (f"validators.none.{key}", 1, "note", "no validator yet")
+        (f"validators.none.{key}", 1, "note", "does not read this key")
         for key in (
             "worker-count",
             "validate-interval",

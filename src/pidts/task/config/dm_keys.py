@@ -114,7 +114,7 @@ LOADER = {
 VALIDATOR = {
     "mode": _refuse("a running task does not compare by itself: `pidts verify` does", "none"),
     **{
-        key: _note("no effect: there is no validator yet")
+        key: _note("no effect: `pidts verify` compares the rows, and does not read this key")
         for key in (
             "worker-count",
             "validate-interval",
