@@ -193,7 +193,7 @@ class Attempts:
             raise
         except Fenced:
             self._has_arrived(arrived=False)
-            # A cutover also claims the task. After it, this call raises an error that names the cutover.
+            # A cutover also claims the task. After a cutover, this call raises an error that names the cutover.
             demand_startable(self._config)
             raise
         except Exception:
@@ -228,8 +228,10 @@ class Attempts:
         if self._next.has_answered(error):
             raise error
         try:
-            if self._earlier.answers(self._config, error, self._applied, self._show_repair):
-                self._note(f"{error.what}; the relay begins anew, before its rows")
+            if self._earlier.answers(
+                self._config, error, self._applied, lambda text: self._tracker.show("starting", message=text)
+            ):
+                self._note(f"{error.what}; the relay begins anew, before these rows")
                 return
             self._tracker.refetching(self._refetch(error, self._applied), self._refetch.refetches)
         except Halted as final:
@@ -387,9 +389,6 @@ class Attempts:
         """Shows a step of the first attempt. For a later attempt, the user sees its cause instead."""
         if self._attempt == 1:
             self._tracker.show("starting", message=text)
-
-    def _show_repair(self, text: str) -> None:
-        self._tracker.show("starting", message=text)
 
     def _stream(
         self, begun: StartState, context: JobContext, scratch: Path, side_effects: SideEffects

@@ -587,38 +587,25 @@ class TableSet:
         shadows: Mapping[TableName, Shadow] | None = None,
         shared: Mapping[TableName, Table] = MappingProxyType({}),
     ) -> tuple[Checkpoint, ...]:
-        with self._target.meta.ddl_lock(
-            self._config.name, "record of tables"
-        ):  # several sources write the same records
-            return self._written(claimed, structures, lsn, changed, shadows, shared)
-
-    def _written(
-        self,
-        claimed: tuple[Checkpoint, ...],
-        structures: Mapping[TableName, Table | None],
-        lsn: Lsn,
-        changed: Callable[[Checkpoint], Checkpoint],
-        shadows: Mapping[TableName, Shadow] | None,
-        shared: Mapping[TableName, Table],
-    ) -> tuple[Checkpoint, ...]:
         target, task, source_id = self._target, self._config.name, self._config.source.source_id
-        target.begin()
-        try:
-            rows = [changed(self._locked(one)) for one in claimed]
-            self._keep_left(lsn, structures)
-            settle_missed(target, task, source_id, self._continued, lsn)
-            target.meta.structures.save(task, SourceTablesKey(source_id), lsn, structures)
-            record_shared_tables(target, task, lsn, shared)
-            if shadows is not None:
-                target.meta.shadows.replace(task, source_id, shadows)
-            if self.joined:
-                record_unseen(target, task, source_id, self._unseen, self.joined)
-            for row in rows:
-                target.meta.checkpoints.save(row)
-            target.commit()
-        except BaseException:
-            target.rollback()
-            raise
+        with target.meta.ddl_lock(task, "record of tables"):  # several sources write the same records
+            target.begin()
+            try:
+                rows = [changed(self._locked(one)) for one in claimed]
+                self._keep_left(lsn, structures)
+                settle_missed(target, task, source_id, self._continued, lsn)
+                target.meta.structures.save(task, SourceTablesKey(source_id), lsn, structures)
+                record_shared_tables(target, task, lsn, shared)
+                if shadows is not None:
+                    target.meta.shadows.replace(task, source_id, shadows)
+                if self.joined:
+                    record_unseen(target, task, source_id, self._unseen, self.joined)
+                for row in rows:
+                    target.meta.checkpoints.save(row)
+                target.commit()
+            except BaseException:
+                target.rollback()
+                raise
         return tuple(rows)
 
     def _keep_left(self, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
