@@ -1,4 +1,4 @@
-"""Reads errors of a login and of a TLS handshake, and says what has to be corrected where."""
+"""Turns errors of a login and of a TLS handshake into errors that say what has to be corrected."""
 
 from __future__ import annotations
 

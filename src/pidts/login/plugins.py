@@ -110,7 +110,7 @@ class _Parsec(_Method):
 
 
 class _Clear(_Method):
-    """Sends the password in clear text, but only over TLS. The driver itself would send the password even without."""
+    """Sends the password in clear text, but only over TLS. The driver itself would also send it without TLS."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the packet is empty
         _demand_tls(self._connection)

@@ -66,7 +66,7 @@ class Privileges:
 
 
 def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
-    """Returns a session's grants. `names_roles`: SHOW GRANTS shows only grants of roles that it names (MySQL 8)."""
+    """Returns a session's grants. `names_roles`: SHOW GRANTS shows a role's grants only if it names the role."""
     sql = "SHOW GRANTS"
     if names_roles:
         try:

@@ -344,7 +344,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
 
 
 def run_ended(error: Exception) -> Condition:
-    """Returns the condition "the run has ended with an error". It is over when a later run carries changes."""
+    """Returns the condition "the run has ended with an error", which is over when a later run carries changes."""
     known = isinstance(error, PidtsError)
     return Condition(
         key=AlertKey("run-ended"),

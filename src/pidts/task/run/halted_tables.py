@@ -4,10 +4,10 @@ If the target refuses rows of one table, the attempt ends, and the worker that w
 the batch. (A faster worker may have committed its rows; its checkpoint records this.) The next attempt begins as usual,
 but keeps that table at its Lsn, so the batch is planned again without the table. In a merged table, one shard has sent
 the row. If the error names this shard (`pidts.apply.refused_row`), only the shard stays at its Lsn; otherwise all
-shards of the target table do. Each attempt finds at most one such table. Crash points:
+shards of the target table do. Each attempt finds at most one table that halts. Crash points:
 
 1. A crash before the next attempt has committed anything: the checkpoint does not say that the table halts. The next
-   run tries the same rows. If the target refuses them, the table halts again.
+   run tries the same rows. If the target refuses these rows, the table halts again.
 2. A crash after this commit: the checkpoint contains the table's own Lsn. The next run lets the table continue from
    there. If the target refuses its rows, the table halts again.
 
@@ -54,7 +54,7 @@ _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-c
 _BESIDE_OTHERS = (
     "Other shards have rows in this table, so keep it. You may have skipped a schema change of this shard or of its "
     "source (`pidts ddl skip`): then the shard continues by itself when the target gets the other shards' change. "
-    "After `pidts ddl unlock` it continues at once. If a change of the other shards was run without this shard "
+    "After `pidts ddl unlock` the shard continues at once. If a change of the other shards was run without this shard "
     "(unlock), also make the change on this shard. Then stop the task, and read the shard's rows again: pidts run TASK "
     "--resync TABLE. Or correct the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), "
     "then run: pidts ddl retry TASK --source SOURCE --table TABLE --yes. If the target has lost the whole table, stop "
@@ -84,8 +84,8 @@ class HaltedTables:
         self._epoch = 0
         self._previous = PreviousHalts(task, source)
         self._recorded: set[str] = set()
-        """The places of this run's halts that are recorded on the target. If one is missing there, an operator has
-        removed it.
+        """The places of this run's halts that are recorded on the target. If a place is missing there, an operator has
+        removed the halt.
         """
         self._agreed: dict[TableName, Table | None] = {}
         """The structure of each shard's merged table when the attempt began."""

@@ -32,8 +32,8 @@ def joining_tables(
 ) -> frozenset[TableName]:
     """Returns the tables of the source that have to join, because no statement of the log gives their structure.
 
-    For example, `shop.a` was renamed to `shop.b`, and then another table got the name `shop.a` and has to join. Its
-    structure replaces the record under the name `shop.a`. So `shop.b` loses its record, and has to join as well.
+    For example, `shop.a` was renamed to `shop.b`, and then another table got the name `shop.a` and has to join. The
+    new table's structure replaces the record of `shop.a`. So `shop.b` loses its record, and also has to join.
     """
     kept = frozenset(known)
     while True:

@@ -257,7 +257,7 @@ def wait_for_relay(
                 continue
             if (lack := replicator.lack()) is not None:
                 raise Transient(lack.error.code, lack.error.what, where=lack.error.where, todo=lack.error.todo)
-            # On a busy machine the replicator may still be starting. So the error is one after which the run waits.
+            # On a busy machine the replicator may still be starting. So the error is transient: the run waits.
             raise Transient(
                 "relay-stuck",
                 f"the relay has received nothing for {patience:.0f} seconds",
@@ -267,7 +267,7 @@ def wait_for_relay(
 
 
 def _compiles(seconds: float) -> bool:
-    """Whether a process has compiled code in the last `seconds`. A replicator may do so before it receives log."""
+    """Whether a process has compiled code in the last `seconds`. A replicator may compile before it receives log."""
     if not compiled():
         return False
     return time.time() - last_kept_at() < seconds

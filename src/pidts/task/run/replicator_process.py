@@ -216,7 +216,7 @@ class ReplicatorProcess:
             self.start()
 
     def _reason(self, now: float) -> str:
-        """Returns the reason why the child has ended, or raises a final error. A child that prints none has crashed."""
+        """Returns the reason why the child has ended, or raises a final error. A child without output has crashed."""
         assert self._child is not None, "watch() has looked"  # noqa: S101
         assert self._output is not None, "it comes with the child"  # noqa: S101
         with self._output:
@@ -247,7 +247,7 @@ class ReplicatorProcess:
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
 
     def await_connection(self, stop: threading.Event, show_step: Callable[[str], None]) -> bool:
-        """Waits until a replicator is connected. Raises if it refuses the source, as it does if the log is lost.
+        """Waits until a replicator is connected. Raises if it refuses the source, for example because log is lost.
 
         Returns False if `stop` was set meanwhile, otherwise True. If the connection takes long, for example on a full
         disk, the wait ends, and the run finds a later error. `show_step` receives a text about the wait.

@@ -8,8 +8,8 @@ count at once:
     12:00  the run is restarted, and t is tried again: the lag is three hours, and an alert about the lag is sent
     12:00  t is halted again; the alert about the halt waits for the next document
 
-So a table that is tried again still counts as a waiting table at first. When it has applied all log that the relay had
-at the beginning of the retry, it counts like other tables. `RetriedTables` outlives attempts: an attempt may end before
+So a table that is tried again still counts as a waiting table at first. It counts like other tables when it has applied
+all log that the relay had at the beginning of the retry. `RetriedTables` outlives attempts: an attempt may end before
 the table has caught up, for example because another table was halted.
 """
 
