@@ -231,7 +231,7 @@ class Attempts:
             if self._earlier.answers(
                 self._config, error, self._applied, lambda text: self._tracker.show("starting", message=text)
             ):
-                self._note(f"{error.what}; the relay begins anew, before these rows")
+                self._note(f"{error.what}; the relay begins anew, before the transaction's rows")
                 return
             self._tracker.refetching(self._refetch(error, self._applied), self._refetch.refetches)
         except Halted as final:
