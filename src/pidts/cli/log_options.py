@@ -1,7 +1,7 @@
 """The options for logs, which every command has: the lowest level, the form and the file of log lines.
 
-A user may write these options before or after the command. This module moves them to the front, so that not every
-command needs three more parameters.
+A user may write these options before or after the command. This module moves the options to the front, so that not
+every command needs three more parameters.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def repaired(
 
 
 def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = (), *, as_json: bool) -> int:
-    """Prints a summary. Its JSON also has the first statements.
+    """Prints a summary, which in JSON also has the first statements.
 
     Returns the exit code, which shows whether the rows are equal now; 1 if the user has stopped the comparison.
     """

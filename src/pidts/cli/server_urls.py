@@ -132,7 +132,7 @@ def _common(url: str, environ: Mapping[str, str], own: str, usual: str) -> str:
 def _variable(written: str, password: str, own: str, common: str) -> str:
     """Returns the variable for the password; empty if there is no password.
 
-    This is the variable that the URL names; `own` if the URL contains the password itself; otherwise `common`.
+    Returns the variable that the URL names; `own` if the URL contains the password itself; otherwise `common`.
     """
     if not password:
         return ""

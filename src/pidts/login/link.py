@@ -2,10 +2,10 @@
 
 The driver has two faults:
 
-- It loads the system's certificate authorities for each connection, in 30 ms of CPU time. This is several times as long
-  as the login itself, and a copy makes a connection for each chunk.
-- It does not check the packets that it reads. It raises an IndexError, a ValueError or a RuntimeError for an empty
-  packet, an invalid public key, or a request for a file of this machine.
+- It loads the system's certificate authorities for each connection. Loading takes 30 ms of CPU time, several times as
+  long as the login itself, and a copy makes a connection for each chunk.
+- It does not check the packets that it reads. An empty packet, an invalid public key, or a request for a file of this
+  machine makes the driver raise an IndexError, a ValueError or a RuntimeError.
 """
 
 from __future__ import annotations

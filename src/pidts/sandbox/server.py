@@ -3,8 +3,8 @@
 A server must not outlive this process, even if the process is killed. The kernel ends a server when the *thread* that
 started it ends (PR_SET_PDEATHSIG). So one thread, which runs as long as the process, starts all servers.
 
-A server runs in its own terminal session, so Ctrl-C reaches only this process. So this process can stop using the
-server before it ends the server.
+A server runs in its own terminal session, so Ctrl-C reaches only this process, which can stop using the server
+before it ends the server.
 """
 
 from __future__ import annotations

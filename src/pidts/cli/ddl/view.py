@@ -46,7 +46,7 @@ _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target. The source needs no correction."""
 _REFUSED = "target-refused"
 _TARGET_REFUSES = frozenset({_REFUSED, "target-shape", TRANSACTION_TOO_LARGE})
-"""Codes of halts at rows that the target refuses. The advice of such a halt says what to correct on the target. It is
+"""Codes of halts at rows that the target refuses. The advice of such a halt says what to correct on the target, or is
 `COMPARE_TODO` if the target has not named the cause.
 """
 _RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync")

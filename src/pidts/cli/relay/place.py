@@ -53,7 +53,7 @@ def find_relays(path: Path) -> list[RelayPlace]:
 
 
 def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
-    """Reads the checkpoints of the relay's task. There are none if the user has named a directory, and no task."""
+    """Reads the checkpoints of the relay's task; returns none if the user has named a directory instead of a task."""
     config = place.task
     if config is None:
         return TargetCheckpoints()

@@ -1,7 +1,7 @@
 """The program that forks the processes of a service's tasks: `python -m pidts.cli.service.spawner DESCRIPTOR`.
 
-The program loads all modules that a task needs, and then forks a process for each request (`forked.py`). It must have
-only one thread, since a fork copies only one thread.
+The program loads all modules that a task needs, and then forks a process for each request (`forked.py`). The program
+must have only one thread, since a fork copies only one thread.
 """
 
 from __future__ import annotations

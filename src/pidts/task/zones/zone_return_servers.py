@@ -139,9 +139,9 @@ class ReturningZone:
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
         """Returns, for each table, how many changes of the zone other zones lack; None if they cannot be counted.
 
-        These are the changes of programs after the checkpoints of the tasks out of the zone. If an earlier run of the
+        Counts the changes of programs after the checkpoints of the tasks out of the zone. If an earlier run of the
         command has removed these checkpoints, it has recorded a place instead. Rows that other zones have locked
-        because of this zone's changes count, too: for each table, the largest of these numbers is returned.
+        because of this zone's changes also count: for each table, the largest of these numbers is returned.
         """
         self._since = end = self._end()
         starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}
