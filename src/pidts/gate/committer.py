@@ -43,8 +43,8 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitMeter, CommitTime
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Makes the rows of `transfer_data` that follow a row with the given numbers. It yields them in order, in several
-tables, each with the numbers of its last row.
+"""A function that gets the numbers of a row, and yields the rows of `transfer_data` that follow this row, in order. It
+yields several Arrow tables, each with the numbers of its last row.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
 """The largest number of rows of a piece, and about the largest number of bytes."""

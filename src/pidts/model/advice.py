@@ -72,7 +72,7 @@ def with_service(text: str, options: str, serve_options: str = "") -> str:
 
 
 def with_place(text: str, source: str, place: str) -> str:
-    """Returns the text with the source and the place of a schema change in its commands, as far as they are known.
+    """Returns the text. In its commands, SOURCE and LSN are replaced by those of a schema change, if they are known.
 
     `place` is an Lsn, or a log file and a byte.
     """

@@ -120,8 +120,8 @@ class HeldTablesOfBatch:
         A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
         *released*. Released tables wait until tables from an earlier place reach them, and are then held together with
         these tables. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`).
-        Meanwhile, only the released tables at the latest place are moved: they catch up first. So the tables that are
-        released together do not read the log more than twice.
+        Until the earlier tables arrive, only those released tables go on that are at the latest place in the log. So
+        the tables that are released together do not read the log more than twice.
 
         Nothing more than each table's place is stored. After a crash, the tables that have not moved reach their
         changes again, find in the journal that these are done, and are released again.

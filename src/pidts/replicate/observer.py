@@ -60,7 +60,7 @@ class Observer:
         """The latest outlook; the replicator's thread reads it."""
 
     def start(self) -> None:
-        """Starts the thread, together with the stream."""
+        """Starts the thread, just before the replicator begins to follow the source's log."""
         self._end.clear()
         self._thread = Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()

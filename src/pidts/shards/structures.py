@@ -220,7 +220,7 @@ def is_constant(default: str | None) -> bool:
 def fills_alike(one: Column, other: Column, *, constant: bool) -> bool:
     """Whether existing rows get the same value in both columns.
 
-    `constant`: equal defaults do not count if their value may change with time, as that of a clock does.
+    `constant`: equal defaults count as equal values only if they are constant: CURRENT_TIMESTAMP is not.
     """
     if _known(one.default) is None and _known(other.default) is None:
         return one.nullable == other.nullable

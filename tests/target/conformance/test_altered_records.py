@@ -209,7 +209,7 @@ def test_an_altered_tombstone_is_named_with_its_key(kind: str, target: Target, r
         error = error_of(target, lambda session: session.meta.tombstones.read(name, ["a", "b"]))
         assert error is not None
         assert "row_key = 'b'" in error.what
-        assert "delete this row alone" in error.todo
+        assert "delete only this row" in error.todo
         change_by_hand(kind, target, f"DELETE FROM pidts_meta.tombstone WHERE {where} AND row_key = 'b'", request)
         with closing(target.connect()) as session:
             assert [one.key for one in session.meta.tombstones.read(name, ["a", "b"])] == ["a"]

@@ -194,7 +194,7 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
             "the metastore in the warehouse cannot",
         ),
         (ICEBERG_TASK + "pidts: {hive: {refresh: 1m}}\n", "not-supported", 11, "type hive"),
-        (HIVE_TASK.replace("/lake", f"/lake, publish-to: {TO}"), "not-supported", 3, "publishes to its metastore"),
+        (HIVE_TASK.replace("/lake", f"/lake, publish-to: {TO}"), "not-supported", 3, "publishes to its own metastore"),
         (ICEBERG_TASK.replace("/lake", "/lake, publish-to: {host: h, user: u}"), "missing-key", 3, "database"),
         (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: glue}}"), "bad-value", 3, "postgresql"),
         (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {REST[:-1]}, database: d}}"), "unknown-key", 3, "database"),

@@ -343,8 +343,8 @@ class _Outcomes:
 
         If a key has no entry, the target has a row of the key only if a member had the key before. The row's key may
         have another spelling. With `any_spelling` such a row counts, since the new row replaces it. Without
-        `any_spelling` it does not count, for two reasons. The row's own member may have given the row the new spelling.
-        Otherwise the target refuses the new row.
+        `any_spelling` it does not count, for two reasons. The row may belong to the member that got the key, which has
+        then only changed the key's spelling. If the row belongs to another member, the target refuses the new row.
         """
         got, gone, left = (np.zeros(self._key.max(initial=-1) + 1, np.bool_) for _ in range(3))
         got[self._key[self._got >= 0]] = True
@@ -432,15 +432,15 @@ class _Outcomes:
         return Halted(
             "key-in-two-shards",
             f"a large transaction has given a row of {self._member_of(outcome)} this key, and now removes the row. The "
-            f"earlier change has replaced {replaced} with this key on the target. If another shard still has the "
-            "replaced row, the target would lose it",
+            f"earlier change has overwritten {replaced} on the target, which had this key, too. If another shard still "
+            "has the overwritten row, the target would lose it",
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
             todo=f"Copy the shards of this table again: {RESYNC}. Then, to remove rows that no shard has, run: pidts "
             "repair TASK --remove-extra. Run it once more with --apply",
         )
 
     def without(self, dropped: Mask, written: Mask) -> list[ChangeBatch]:
-        """Returns the changes, except those of `dropped` outcomes and the first change of each `written` outcome."""
+        """Returns the changes without those of `dropped` outcomes, and without the first one of each `written` one."""
         gone = dropped[self._fate_of]
         gone[self._first[written]] = True
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)

@@ -146,7 +146,7 @@ class ImageCompletion:
         )
         self._read_early, self._is_ahead = read_early, is_ahead
         self._arrives: Mask = self._presence.has_after & ~self._presence.has_before
-        """The changes by which a row gets its key."""
+        """The changes that bring a row to a key: inserts, copied rows, and updates that give the row another key."""
         self._comers: Numbers = np.zeros(0, np.int64)
         """The updates that give a row its new key, and are the first in the batch to do so."""
         self._chain()

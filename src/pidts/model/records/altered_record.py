@@ -20,8 +20,8 @@ _TODO = {
     "note": f"{_LOST}, check that the task file still has the same routes, column-mappings and zones. Then delete this "
     "row alone, and start the task: the task writes the row again. Do not delete a row whose table_name is 'both have "
     "rows': write {} into its column told",
-    "tombstone": f"{_LOST}, delete this row alone. Then an older change may bring the deleted row back: compare the "
-    "rows afterwards (pidts verify TASK)",
+    "tombstone": f"{_LOST}, delete only this row of pidts_meta.tombstone. Then an older change may bring back the "
+    "deleted row of your table: compare the rows afterwards (pidts verify TASK)",
     "locked_form": f"{_LOST}, copy the value of form from pidts_meta.row_lock: the row with this row_key "
     "contains it in its column about",
     "early_removal": f"{_LOST}, write the present time into removed_at and noted_at, in seconds since 1970",

@@ -76,7 +76,7 @@ def _type(
 
 
 def _never(_: Rows) -> Any:
-    raise AssertionError("an example is never computed")
+    raise AssertionError("an expression that only describes a type is never computed")
 
 
 def _like(example: Expr, run: Callable[[Rows], Any]) -> Expr:

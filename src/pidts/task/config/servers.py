@@ -324,7 +324,7 @@ def _publish_to(target: Section, kind: str) -> PublishTo | None:
     if not target.has("publish-to"):
         return None
     if kind == "hive":
-        what = "a target of type hive publishes to its metastore"
+        what = "a target of type hive cannot have publish-to: it always publishes to its own metastore"
         raise target.error("publish-to", "not-supported", what, "Remove it, or use type: iceberg.")
     section = target.section("publish-to")
     kind = section.choice("type", ("postgresql", "mysql", "hive", "rest"), "postgresql", hints=_TYPES)
@@ -370,7 +370,9 @@ def _rest_catalog(section: Section) -> PublishTo:
 def _datacenter(section: Section, database: str, meta_schema: str) -> str:
     """Returns the meta schema of a channel: the task's own tables are in the datacenter itself."""
     if not database:
-        raise section.error("database", "missing-key", "the name of the channel's datacenter, a database, is missing")
+        raise section.error(
+            "database", "missing-key", "the name of the database that is the channel's datacenter is missing"
+        )
     if not _SCHEMA.fullmatch(database) or database.lower() in SYSTEM_SCHEMAS:
         what = f"expected a name in letters, digits and '_', at most 63 of them, not {database!r}"
         raise section.error("database", "bad-value", what)

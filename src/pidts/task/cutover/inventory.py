@@ -187,7 +187,7 @@ def _with_statement(part: TaskConfig, left: UncarriedObject, target: TargetSessi
 def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> bool:
     """Whether the target already has the source's column definition, key or partitions (`one`).
 
-    A column of the type JSON does not need the check that its values are JSON.
+    A target column of the type JSON does not need the constraint `CHECK (json_valid(...))` of MariaDB's JSON columns.
     """
     if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
         return not remade_tables.is_needed(target, special)

@@ -70,9 +70,9 @@ class CutoverState:
         undo = f"pidts cutover {quoted} --undo"
         if self.record.stage is CutoverStage.DONE:
             return (
-                "The application may write to the target now, and the task is over. Keep its task file until you are "
-                "sure: the way back needs it. If the application has not written there, and the task is to go on: "
-                f"{undo} --yes, and start it again"
+                "The application may write to the target now, and the task is over. Keep its task file as long as you "
+                "may want to go back to the source: --reverse and --undo need it. If the application has not written "
+                f"there, and the task is to go on: {undo} --yes, and start it again"
             )
         if self.is_active:
             seen = "; ".join(str(one) for one in (self.record.command, self.session) if one is not None)

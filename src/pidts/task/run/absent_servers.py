@@ -47,7 +47,7 @@ def wait_for_servers(
             cause = error or next(iter(absent.values()), None) or Transient(down.code, down.what, todo=down.todo)
             if cause.what not in logged:
                 logged.add(cause.what)
-                _log.warning("paused, the task begins when the server answers", code=cause.code, cause=str(cause))
+                _log.warning("the run is paused, and begins when the server answers", code=cause.code, cause=str(cause))
             tracker.paused(cause, pause)
         if stop.wait(pause):
             return False

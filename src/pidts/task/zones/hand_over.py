@@ -8,9 +8,9 @@ log. Later, a direct task from every other zone takes over. This task has to beg
     it begins later      the changes between the two places never arrive
 
 The seed's meta tables contain this place: the task from zone `b` to the seed saves its checkpoint in the transaction of
-its rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. The changes of `b` that the seed
-has are in the seed's log before its current end. All other changes of `b` are after the checkpoint. So the command does
-these steps:
+its rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. So all changes of `b`
+that have reached the seed are in the seed's log, before the log's current end. All other changes of `b` are after the
+checkpoint. So the command does these steps:
 
 1. Wait until the seed's task has carried the seed's log up to its current end. So the locks of step 2 last only a short
    time.

@@ -3,8 +3,8 @@
 Rows from the copy or the log already have their numbers, and sequences do not follow these numbers. A column of BIGINT
 UNSIGNED becomes numeric(20), which cannot be an identity column: its default is a sequence.
 
-Crash points: a new sequence and the default that uses it are one transaction. A counter that is high enough is not
-moved, so it is safe to repeat the move after a crash.
+Crash points: a new sequence and the default that uses it are created in one transaction. A counter that is high enough
+is not moved, so it is safe to repeat the move after a crash.
 
 One statement reads a counter and moves it, but PostgreSQL does not lock the counter in between. An application may take
 numbers after the counter was read and before it is moved. If these numbers are above the counter's new value, the
