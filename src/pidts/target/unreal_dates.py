@@ -9,7 +9,7 @@ from pidts.model.advice import RESYNC
 
 _log = structlog.get_logger(__name__)
 _noted: set[tuple[TableName, str]] = set()
-"""Columns for which this process has logged zero or partial dates. All sessions share them: one may be short."""
+"""Columns for which this process has logged zero or partial dates. All sessions share them: each may be short."""
 
 
 def note_unreal(table: Table, column: str, count: int, *, refuses: bool, todo: str) -> None:

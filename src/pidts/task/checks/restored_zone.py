@@ -6,7 +6,7 @@ the backup. Other zones have these changes, but no task carries a zone's own cha
 different, and no lock would show it.
 
 The task records in the relay a position that the target has reached, its *need*. If this position is after the target's
-checkpoint, or the checkpoint is gone, the target was restored.
+checkpoint, the target was restored. If the checkpoint is gone, the target was restored, or has lost the task's records.
 
 The checkpoint of another task, which reads the target's log, proves nothing. The target may have failed over since
 then, or the other task may never run again. If it runs and the log ends before its checkpoint, it stops by itself.

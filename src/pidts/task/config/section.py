@@ -28,7 +28,7 @@ LOCAL_URL = "file:///"
 """The prefix of a URL that means a path on this machine."""
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""The environment variable by which a service tells its processes that they lack the user's environment."""
+"""An environment variable that a service sets for itself and its processes, which lack the user's environment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class TaskConfig:
     online: OnlineDdl | None
     """The rules for tables of gh-ost and pt-online-schema-change; None if the task treats them as ordinary tables."""
     workers: int
-    """The number of connections that write in parallel. With one, the target never has half of a transaction."""
+    """The number of connections that write in parallel. With one, each state of the target is one of the source."""
     limits: Limits
     """The limits of a batch, and of the rows that the copy reads for it."""
     safe_mode: bool

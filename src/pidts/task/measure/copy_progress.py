@@ -33,7 +33,7 @@ class CopyProgress:
         self._before: dict[TableName, int] = {}
         """The number of copied rows of each table at the first sample."""
         self._moving: Counter[TableName] = Counter()
-        """For each table, the number of samples that contain its row count."""
+        """For each table, the number of samples after the first one that contain its row count."""
         self._unsettled: Mapping[TableName, int] = {}
         """The number of rows that are read, but do not count as copied yet."""
         self._looked_up: Counter[TableName] = Counter()

@@ -67,7 +67,8 @@ class RunMeasures:
     steps: Mapping[str, float] = field(default_factory=dict)
     """The share of time of each step of the thread that runs batches."""
     waited: float = 0.0
-    """The share of time in which the slowest worker waited for the target's answers. A batch ends with its last worker.
+    """The share of time in which a worker waited for the target's answers: the largest share of all workers, since a
+    batch ends with its last worker.
     """
     trips_a_second: float = 0.0
     """The number of round trips per second that one worker makes to the target."""

@@ -1,9 +1,9 @@
 """The goal of a part: the Lsn at which the part is done, in a run that ends by itself.
 
 The source's log must contain the goal, and the relay must have the same log. The proof of both prevents a wrong report.
-Suppose that a source is restored to an older state, or that its log is reset. The
-end of its log is now before the target's checkpoint. So the task seems to have applied everything, until the replicator
-connects and finds another log. If the run ended before that, it would report the target as synced although it is not.
+Suppose that a source is restored to an older state, or that its log is reset. The end of its log is now before the
+target's checkpoint. So the task seems to have applied everything, until the replicator connects and finds another log.
+If the run ended before that, it would report the target as synced although it is not.
 
 The order of events:
 

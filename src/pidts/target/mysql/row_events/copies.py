@@ -99,8 +99,8 @@ class CopyEvents:
     def remove(self, deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> CopiesLeft:
         """Removes copies of rows, or overwrites them with new rows. Returns the rows that SQL has to remove or insert.
 
-        `times` contains, for each row, the number of copies to remove. If the server refuses an event, no event has an
-        effect.
+        `times` contains, for each row, the number of copies to remove. Updates come first, then deletes. If the server
+        refuses an event of one kind, all events of this kind have no effect, and SQL has to write their rows.
         """
         name = self._layout.table
         if not deletes.num_rows:
