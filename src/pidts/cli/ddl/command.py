@@ -300,7 +300,10 @@ def _give(
 
 
 def _no_task(what: str, lock: str) -> ConfigError:
-    todo = f"Write: pidts shard-ddl-lock unlock TASK '{lock}'. With a single lock, leave LOCK out. Locks: {_LIST}"
+    todo = (
+        f"Write: pidts shard-ddl-lock unlock TASK '{lock}'. With a single lock, leave LOCK out. "
+        f"To see the locks, run: {_LIST}"
+    )
     return ConfigError("usage", what, todo=todo)
 
 
