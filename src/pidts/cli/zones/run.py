@@ -64,7 +64,7 @@ def run_zones(
     program: Sequence[str] = PIDTS,
     is_copied: Callable[[Path], bool] | None = None,
 ) -> list[DirectionRun]:
-    """Runs all directions until all have ended for good, `stop` is set, or no other can start because one has failed.
+    """Runs all directions until all have ended for good, `stop` is set, or one has failed while others wait to start.
 
     `program` runs one direction. `is_copied` says whether the target has all rows that a direction copies.
     """

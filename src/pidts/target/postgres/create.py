@@ -169,7 +169,8 @@ def finish_table(table: Table, found: PgTable, sequence: Sequences, *, keys: boo
 def _counted(table: str, column: str, counter: str) -> str:
     """Returns the statement that moves a counter up to the largest number in the column.
 
-    The statement never moves the counter down: other sessions may have inserted rows.
+    The statement never moves the counter down: other sessions may have inserted rows. Negative numbers do not count,
+    since they do not come from the counter.
     """
     return (
         f"SELECT pg_catalog.setval({literal(counter)}, h.value::bigint) "
