@@ -435,8 +435,8 @@ class _Outcomes:
             f"earlier change has overwritten {replaced} on the target, which had this key, too. If another shard still "
             "has the overwritten row, the target would lose it",
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
-            todo=f"Copy the shards of this table again: {RESYNC}. Then, to remove rows that no shard has, run: pidts "
-            "repair TASK --remove-extra. Run it once more with --apply",
+            todo=f"Copy the shards of this table again: {RESYNC}. When they are copied, remove the rows "
+            "that no shard has: pidts repair TASK --remove-extra, then once more with --apply",
         )
 
     def without(self, dropped: Mask, written: Mask) -> list[ChangeBatch]:
