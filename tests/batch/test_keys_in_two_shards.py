@@ -323,7 +323,7 @@ def test_the_table_halts_again_only_if_the_shard_that_waited_still_has_the_key(
     run = apart(source, split=split)
     run.attempt_before_large()
     waits = run.claimed().lsn
-    with pytest.raises(Halted, match="If another shard still has that row") as caught:
+    with pytest.raises(Halted, match="If another shard still has the overwritten row") as caught:
         run.attempt({SHARDS[0]: waits})
     assert caught.value.code == "key-in-two-shards"
     others = dict.fromkeys(SHARDS[1:], run.claimed().lsn)

@@ -432,7 +432,7 @@ class _Outcomes:
         return Halted(
             "key-in-two-shards",
             f"a large transaction has given a row of {self._member_of(outcome)} this key, and now removes the row. The "
-            f"earlier change has overwritten {replaced} on the target, which had this key, too. If another shard still "
+            f"earlier change has overwritten {replaced} that had this key, too. If another shard still "
             "has the overwritten row, the target would lose it",
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
             todo=f"Copy the shards of this table again: {RESYNC}. When they are copied, remove the rows "
