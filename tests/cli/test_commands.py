@@ -312,7 +312,7 @@ def test_an_errors_kind_is_the_exit_code(kind: type[PidtsError], code: int, caps
 def test_a_run_that_has_not_reached_its_end_is_no_success(
     mode: str, option: list[str], stage: Any, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = SimpleNamespace(name="t", mode=mode, notes=())
+    part = SimpleNamespace(is_between_zones=False, name="t", mode=mode, notes=())
     monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: (part,))
     monkeypatch.setattr(
         "pidts.task.run.task_run.run_task",
