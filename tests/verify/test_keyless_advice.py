@@ -39,7 +39,7 @@ def test_the_last_line_is_the_command_that_copies_tables_without_a_key(
     ]
     kept = dataclasses.replace(bag, filtered=True)
     said, command = last_lines(capsys, kept, keyed, log, applies=applies)
-    assert said.startswith("-- d.bag, d.the log have no key, so single rows cannot be repaired. This removes rows that")
+    assert said.startswith("-- d.bag, d.the log have no key, so single rows cannot be repaired. This also removes rows")
     assert command == "pidts run 'a b.yaml' --resync 'd.bag,d.the log'"
     assert "--resync" not in "\n".join(
         last_lines(capsys, keyed, dataclasses.replace(log, problem="x"), applies=applies)
