@@ -246,7 +246,7 @@ def main() -> None:
         type=int,
         default=0,
         metavar="MINUTES",
-        help="measure this number of minutes with a commit of 1,000 changes a second instead",
+        help="instead, measure one commit of 1,000 changes for each second of these minutes, with a clock set forward",
     )
     parser.add_argument("--folder", type=Path, help="the folder for the tables")
     options = parser.parse_args()

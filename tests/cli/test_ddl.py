@@ -19,7 +19,7 @@ from pidts.cli.errors import remember_task
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, Table, TableName
 from pidts.model.advice import COMPARE_TODO, OTHER_ROW_TODO, RETRY
 from pidts.schema import PartitionRows
-from pidts.target.difference import refuse_shortened
+from pidts.target.difference import refuse_shortened, refuse_unfillable
 from pidts.target.refusals import constraint_todo, trigger_todo
 from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
 from pidts.task.operate.ddl_commands import BlockedChange
@@ -408,6 +408,14 @@ def test_the_advice_to_try_again_is_given_once() -> None:
                 CHANGE, code="ddl-not-translatable", todo=refuse_shortened("at", Table(TableName("shop", "b"), ())).todo
             ),
             "Then copy the table again: stop the task, then",
+        ),
+        (
+            replace(
+                CHANGE,
+                code="ddl-not-translatable",
+                todo=refuse_unfillable(["at"], Table(TableName("shop", "b"), ())).todo,
+            ),
+            ". Then copy the table again: stop the task, then",
         ),
         (replace(CHANGE, code="shard-awaits"), "Mend it. See: pidts ddl list t"),
         (ROWS, "If the row is right: remove the cause of the refusal, then run: pidts ddl retry t --table shop.b"),

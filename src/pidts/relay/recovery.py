@@ -163,7 +163,7 @@ def _last(folder: Folder, number: int, *, restores: bool) -> RecoveredSegment | 
     if index_cut or log_end < log_size:
         cut = {"index_bytes": index_cut, "log_bytes": log_size - log_end}
         _logger.info(
-            "the end of the relay is incomplete or damaged, and is removed; the source sends this log again",
+            "the end of the relay is incomplete or damaged, and is removed; this log is received again",
             source=folder.source_id,
             segment=number,
             lsn=str(lsn),

@@ -37,7 +37,8 @@ Crash points: the writer can be interrupted by SIGKILL, power loss or a full dis
    again when there is space. If a segment was being created, its files are removed. `give_way` then begins a segment in
    the space of a reserve, so that the full segment can be purged.
 8. Any other error of the disk: `Halted`. The kernel may have dropped pages after a failed flush, and marked them as
-   written. So only `open` can continue, since it reads the whole last segment again.
+   written. So only `open` can continue, since it reads again the last segment's index, and the events that no entry
+   names.
 9. While `open` repairs: it cuts the index first. Then it writes and flushes the events of the transactions that it
    takes from the tail, then their entries, and then it cuts the segment. Wherever it is interrupted, the next `open`
    starts over.

@@ -1,8 +1,8 @@
 """Queries the source regularly, on a separate connection, for facts that the binlog stream does not contain.
 
 The observer checks whether the source will purge log files before the relay has received them. It reads the table
-structures when the relay begins, and again after a statement that could not be parsed. Because of its separate thread
-and connection, it never delays or ends the stream.
+structures when the relay begins, and again after a statement that could not be parsed. The observer must never
+delay or end the stream, so it has a thread and a connection of its own.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class TaskStream:
         self._busy = threading.Lock()
         self._closing, self._leaves = False, leaves
         self._long_batch: LongBatch | None = None
-        """Whether a long batch is under way in this process, and whether it has to be left before its next part."""
+        """The long batch that is under way in this process; None if there is none."""
         self._copying = CopyRunner(lambda: self._closing, spark.direct_rows, is_cluster=spark.is_cluster)
         self._jobs = 0
         self.times = StepTimes()
@@ -593,9 +593,10 @@ class TaskStream:
 
     def _carry_out_in_parts(self, plan: BatchPlan, commit: Commit, clock: _Clock) -> Counts:
         """Decodes and applies a long batch in this process, part by part."""
-        self._long_batch = batch = LongBatch()
+        batch = LongBatch()
         work = long_work(self._context_of(plan), commit, plan, batch)
         self.times.step("apply")
+        self._long_batch = batch
         try:
             counts = side_by_side([partial(work, one, worker) for worker, one in enumerate(self._committers)])
         finally:
