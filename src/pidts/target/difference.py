@@ -231,8 +231,8 @@ def refuse_unfillable(
 ) -> Halted:
     """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
     todo = (
-        "Let the target create the column. Then copy the table again, since its existing rows do not get the source's "
-        "values by this; or add an UPDATE to the statement, if you know these values"
+        f"Let the target create the column. Then copy the table again: {RESYNC}. Or add an UPDATE to the statement, if "
+        "you know the values of the existing rows"
     )
     if issubclass(kind, ValuesGenerated):
         todo = (
