@@ -285,6 +285,9 @@ class _Alter:
                 todo="Write a value of PostgreSQL in place of VALUE",
             )
         fill = None if column.auto_increment else implicit_default(column, self._at)
+        if fill is None and self._is_draft and not column.auto_increment:
+            # Only the source knows the values. The table is copied again afterwards, and PostgreSQL needs some value.
+            fill = implicit_default(replace(column, default=None), self._at)
         default, _ = default_clause(column)
         if fill is not None and fill != default:
             bare = definition.replace(f" DEFAULT {default}", "", 1) if default else definition
