@@ -179,16 +179,19 @@ def _log_file_there(
     """Returns the server's log file with a known file's name; None if there is no such file, or it cannot be read."""
     if known is None or known.name not in dict(server.logs):
         return None
-    head = event_at(source, Position(known.name, FILE_HEAD), server_id)
-    return LogFile.of_head(known.name, head, server.identity) if head is not None else None
+    return _log_file(source, known.name, server.identity, server_id)
+
+
+def _log_file(source: SourceConfig, name: str, identity: str, server_id: int | None) -> LogFile | None:
+    head = event_at(source, Position(name, FILE_HEAD), server_id)
+    return LogFile.of_head(name, head, identity) if head is not None else None
 
 
 def log_file_named(source: SourceConfig, session: Session, name: str) -> LogFile | None:
     """Returns the server's log file with this name; None if it has none, or if the account may not read it."""
     info = server_info(session)
     with suppress(Halted, PrecheckFailed):
-        head = event_at(source, Position(name, FILE_HEAD), _own_server_id(source, session, info))
-        return LogFile.of_head(name, head, info.identity) if head is not None else None
+        return _log_file(source, name, info.identity, _own_server_id(source, session, info))
     return None
 
 

@@ -66,9 +66,14 @@ class Finding:
         return bool(self.ignored_by) and _IGNORE not in self.fix
 
 
+def is_ignored(item: str, ignored: Sequence[str]) -> bool:
+    """Whether a list of ignored checks contains this check, or all checks."""
+    return item in ignored or "all" in ignored
+
+
 def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     """Raises for unfulfilled findings, except ignored items."""
-    failed = [finding for finding in findings if not (finding.ok or finding.item in ignored or "all" in ignored)]
+    failed = [finding for finding in findings if not (finding.ok or is_ignored(finding.item, ignored))]
     if failed:
         several, is_down = len(failed) > 1, all(finding.is_down for finding in failed)
         code = failed[0].code if len({finding.code for finding in failed}) == 1 and not is_down else UNFIT

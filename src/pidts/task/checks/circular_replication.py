@@ -298,7 +298,9 @@ def _returned_findings(
         return []  # The first start copies all rows, or begins at the end of the log.
     # At a first start, a task that ended without a cutover passes: the user has chosen a place after its last change.
     ways = [way for way in _ways_back(config, source, there) if stored or way.cutover is not None]
-    rows = stored or [first() for _ in ways[:1] if first is not None]
+    if not ways:
+        return []
+    rows = stored or ([first()] if first is not None else [])
     known = _returned(config, target) if stored else frozenset()
     found = []
     for way in ways:

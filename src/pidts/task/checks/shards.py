@@ -17,7 +17,7 @@ from pidts.model import Member, MergedTablesKey, OnDivergence, PidtsError, Sourc
 from pidts.model.errors import listed
 from pidts.shards.structures import joined, same_version
 from pidts.source.connection import Session, connect, query
-from pidts.source.finding import Finding
+from pidts.source.finding import Finding, is_ignored
 from pidts.source.structures import quoted, quoted_table, read_structures
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.merged import Shard, shards_of_other_sources, with_extracted_keys
@@ -140,7 +140,7 @@ def unlockable_text(target_name: TableName, members: str) -> str:
 
 def ignores_key_overlap(config: TaskConfig) -> bool:
     """Whether the task file states that the tables never use the same numbers."""
-    return not {"auto_increment_ID", "all"}.isdisjoint(config.ignored_checks)
+    return is_ignored("auto_increment_ID", config.ignored_checks)
 
 
 def overlapping_keys(

@@ -27,7 +27,7 @@ from pidts.relay.permissions import is_open_to_others
 from pidts.replicate import log_file_named
 from pidts.source import Session
 from pidts.source.connection import connect, variables
-from pidts.source.finding import Finding
+from pidts.source.finding import Finding, is_ignored
 from pidts.source.prechecks import check_source
 from pidts.source.prepared_xa import prepared_xids
 from pidts.source.structures import TableSize, read_structures, table_sizes
@@ -372,6 +372,6 @@ def _unreachable(side: str, error: PidtsError) -> Finding:
 
 def passed_if_ignored(finding: Finding, ignored: tuple[str, ...]) -> Finding:
     """Returns the finding as passed if the task file ignores this check, otherwise unchanged."""
-    if not (finding.can_be_ignored and {finding.item, "all"} & set(ignored)):
+    if not (finding.can_be_ignored and is_ignored(finding.item, ignored)):
         return finding
     return replace(finding, ok=True, is_ignored=True, message=f"ignored: {finding.message}", fix="")

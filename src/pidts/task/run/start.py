@@ -46,7 +46,7 @@ from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.shards.structures import joined
 from pidts.source import Session, log_end, schema_charsets, source_dialect
-from pidts.source.finding import demand
+from pidts.source.finding import demand, is_ignored
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import (
@@ -221,7 +221,7 @@ def _resume_without_source(
     if not stored or wanted != StartRequest():
         raise absence
     has_passed = is_checked(config, target, stored)
-    if not (has_passed or {"circular_replication", "all"} & {*config.ignored_checks}):
+    if not (has_passed or is_ignored("circular_replication", config.ignored_checks)):
         _log.warning(
             "the log in the relay is not applied: only the source shows whether another task has carried these changes "
             "from the target to the source",
