@@ -598,7 +598,7 @@ def _check_moves(batch: ChangeBatch) -> None:
 def _guarded(
     session: TargetSession, batch: ChangeBatch, rules: ApplyRules, known_before: Mask | None, read: pa.Table | None
 ) -> GuardedBatch:
-    """Returns the changes that are applied according to the version guard.
+    """Returns the changes that the version guard does not ignore, with the rows and tombstones that they need.
 
     `read` has the keys that a repair has read from the source: the target's rows and tombstones of them do not count.
     """

@@ -32,7 +32,7 @@ class SequencesOfRelay:
         self._place: tuple[Lsn, KnownStructures, Dialect] | None = None
 
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
-        """Whether rows with this table name between two places are the state of a sequence.
+        """Whether rows that the log has under this name, between two places, are the state of a sequence.
 
         False if the record of structures has a table of this name at the first place, or after a schema change between
         the two places.

@@ -74,7 +74,10 @@ def statement_origin(meta_schema: str, statement: str, tables: Iterable[TableNam
 
 
 def _named(meta_schema: str, prefix: str, tables: Iterable[TableName]) -> str:
-    """Finds the zone in these names. A server may log the name of a schema in lower case."""
+    """Returns the zone, which follows `prefix` in a table's name; empty if there is none.
+
+    A server may log the name of a schema in lower case.
+    """
     schema = meta_schema.lower()
     marks = (name for table in tables if table.schema.lower() == schema and (name := table.name).startswith(prefix))
     return next((name.removeprefix(prefix) for name in marks), "")

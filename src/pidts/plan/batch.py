@@ -218,7 +218,7 @@ def _parts_of_held_tables(
         first, *others = sorted(groups)
         together = [first]
         for begin in others:
-            # The log can be cut only where an entry ends. So tables that begin at another place are read separately.
+            # The log can be cut only where an entry ends. So tables that begin elsewhere are separate.
             if is_end_of_entry(log, begin, to):
                 together.append(begin)
             else:

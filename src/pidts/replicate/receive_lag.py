@@ -28,7 +28,7 @@ class SourceLogEnd:
     seconds: float
     """The round trip of a query that reads no table."""
     clock_ahead: float | None
-    """The seconds by which the server's clock is ahead of this machine's, to half a round trip; None: unknown."""
+    """The seconds by which the server's clock is ahead, exact to half a round trip; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

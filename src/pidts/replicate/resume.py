@@ -247,7 +247,7 @@ def may_be_before(applied: str, found: str | None) -> bool:
 
 
 def demand_same_place(known: LogFile | None, gtid_set: str, there: LogFile, found: str | None, where: Where) -> None:
-    """Refuses a relay that has another server's log file (`there`) at a checkpoint's place.
+    """Raises if, at a checkpoint's place, the relay has a log file (`there`) of another server than the checkpoint's.
 
     `known` is the checkpoint's log file, of another server than `there`; None if it is not known. The relay's log is
     right nevertheless if the GTIDs `found` before this place are the checkpoint's GTIDs. The checkpoint's set may be

@@ -64,7 +64,7 @@ class ReplicatorState:
     round_trip_seconds: float | None = None
     """The round trip of a query that reads no table; None: unknown."""
     clock_ahead_seconds: float | None = None
-    """The seconds by which the source's clock is ahead of this machine's, to half a round trip; None: unknown."""
+    """The seconds by which the source's clock is ahead, exact to half a round trip; None: unknown."""
     warning: str = ""
     """The warning that the source may soon purge log that the relay lacks; empty if there is none."""
     error: PidtsError | None = None

@@ -143,7 +143,7 @@ class SparkOnDemand:
         self._carry_on()
 
     def close(self, is_over: Callable[[], bool]) -> None:
-        """Starts nothing more. Waits for a start or a release that is under way, or until `is_over` is true."""
+        """Starts nothing more. Waits until a present start or release has ended, or `is_over` is true."""
         with self._lock:
             self._is_closing = True
             thread = self._thread

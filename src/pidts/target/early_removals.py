@@ -142,8 +142,9 @@ class EarlyRemovalRecord:
 
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
-        # No index contains the times of removals. If the table has many early removals, only some are read, and the
-        # answer is yes. A removal also counts as recent if somebody has changed its time (`_early_removal`).
+        # No index contains the times of removals. So at most `_MOST_LOOKED_THROUGH` of the table's early removals are
+        # read. If there are that many, the result is True, whatever their times are. A removal also counts as recent if
+        # somebody has changed its time (`_early_removal`).
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at < noted_at THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at, noted_at FROM pidts_meta.early_removal "

@@ -73,8 +73,8 @@ _PACKS, _PREPARES = 7, 8
 """The roles of two events: a compressed transaction, and the end of a group that prepares an XA transaction."""
 
 # The entry of a known table map has these numbers: the table id; the address and the size of the table map's body; the
-# table (0: not wanted) and its program (0: not compiled). Then follow the serial number (`MAP_SERIAL`) of the
-# transaction in which the table map last occurred, and the number of the table map.
+# table (0: not wanted) and its program (0: not compiled). The last two are the serial number (`MAP_SERIAL`) of
+# the transaction in which the table map last occurred, and the number of the table map.
 (E_ID, E_BODY, E_SIZE, E_TABLE, E_PROGRAM, E_MAPPED, E_NUMBER) = range(7)
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY

@@ -58,7 +58,7 @@ _IN_ZONES = (
     "program, for example a row of the target whose key differs only in spaces at its end. To fill the whole zone "
     "again, run: pidts zones return FILE ZONE (docs/operate/zones.md)"
 )
-"""What helps in place of a copy, if the task is between zones."""
+"""The advice in place of a copy, if the task is between zones."""
 _DEPENDED_ON = frozenset({"objects-depend"})
 """Codes of halts at statements that the target refuses as long as other objects depend on the table."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})

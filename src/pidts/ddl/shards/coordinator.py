@@ -163,9 +163,9 @@ class ShardGroups:
     def arrive(self, arrival: Arrival, change: MemberChange, effect: Effect) -> Decision | RunByLeader:
         """Returns the decision about a member that arrives.
 
-        A member that gets a `RunDecision` carries it out and reports its end. All other members ask again after each
-        event. An arrival from a closed attempt is refused: otherwise the member's next attempt, which also arrives,
-        would not be informed that the change is done.
+        A member that gets a `RunDecision` carries it out and reports its end. All other members call this again when
+        `moves` has changed. An arrival from a closed attempt is refused: otherwise the member's next attempt, which
+        also arrives, would not be informed that the change is done.
         """
         with self._moved:
             if change.epoch < self._epochs.get(change.source, change.epoch):

@@ -129,8 +129,8 @@ def joined_payloads(
 ) -> Iterator[tuple[int, bytes | JoinedTransactions]]:
     """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
-    Transactions before and after one of the places `stops` are not joined. `most` limits the transactions and the row
-    events of one entry; None: no limit.
+    A transaction before one of the places `stops` is not joined with a transaction after it. `most` limits the
+    transactions and the row events of one entry; None: no limit.
     """
     at = 0
     while True:

@@ -188,7 +188,7 @@ class ServerRecord:
             )
 
     def _keep(self, location: str) -> None:
-        """Postpones the removal of the files that a metadata file needs, and of a dropped table's folder."""
+        """Postpones the removal of a dropped table's folder, and of the files that the file at `location` needs."""
         # A missing file needs no other files. If the store does not answer, an error ends the publication, and the next
         # publication repeats this.
         with suppress(Halted):

@@ -29,7 +29,7 @@ class MissingPrivilege:
     only_for_ddl: bool = False
     """Whether rows can be written without the privilege. Without it, the task stops at the first schema change."""
     instead: str = ""
-    """What an administrator can do if there is no safe GRANT."""
+    """The advice to an administrator, if there is no safe GRANT."""
 
     @property
     def remedy(self) -> str:

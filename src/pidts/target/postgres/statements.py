@@ -114,8 +114,8 @@ class Statements:
     def change(self, columns: Sequence[str]) -> str:
         """Returns the statement that sets some columns.
 
-        The statement's parameters are all written columns with the values before, then the new values, then the number
-        of rows.
+        The parameters are arrays: for each written column, the values before the change; for each of `columns`, the new
+        values. The last parameter is the number of rows.
         """
         before, changed = ([self.forms[name] for name in names] for names in (self.written, columns))
         sets = ", ".join(

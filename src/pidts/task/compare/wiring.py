@@ -153,7 +153,7 @@ class Comparison:
         return found
 
     def members(self, name: TableName) -> frozenset[str]:
-        """Returns the labels of all tables that have this target table now."""
+        """Returns the labels of all source tables whose target table this is now."""
         return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
 
     def _source(self, members: Sequence[SourceTable]) -> str:

@@ -16,7 +16,7 @@ from pidts.task.config.task_file import TaskConfig
 _log = structlog.get_logger(__name__)
 
 _READINGS = 3
-"""The most times that the target's structures are read, if somebody alters them meanwhile."""
+"""The largest number of attempts to read the log's end and the structures without an ALTER TABLE in between."""
 
 
 @dataclass(frozen=True, slots=True)

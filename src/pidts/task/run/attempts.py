@@ -585,7 +585,7 @@ class Attempts:
         self._disk_is_low = bool(found)
 
     def _begin_need(self, need: TaskNeed, applied: Lsn) -> None:
-        """Records in the relay how far the task is. On a full disk, log that all tasks have applied is purged first."""
+        """Records in the relay how far the task is. If this fails, purges log and tries again."""
         try:
             need.move(applied)
         except Transient:

@@ -137,7 +137,7 @@ class ReturningZone:
         return sorted(found)
 
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
-        """Returns, for each table, how many changes of the zone other zones lack; None if they cannot be counted.
+        """Returns, for each table, how many of this zone's changes other zones lack; None if they cannot be counted.
 
         Counts the changes of programs after the checkpoints of the tasks out of the zone. If an earlier run of the
         command has removed these checkpoints, it has recorded a place instead. Rows that other zones have locked
