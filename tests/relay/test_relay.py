@@ -83,6 +83,22 @@ def test_each_entry_is_in_a_log_file(relay: Path) -> None:
     assert kept == [None, three, three], "of the place at which the relay begins, the file of the next entry"
 
 
+def test_the_log_file_of_an_entry_that_was_just_read_needs_no_file(relay: Path, make_writer: MakeWriter) -> None:
+    """A batch reads the entries, and then needs the log file of their end."""
+    first, second, third = sample_log(3)
+    writer = make_writer()
+    store(writer, [first])
+    with closing(RelayReader(relay, "s")) as reader:
+        assert reader.received == first.transaction.lsn
+        known = reader.log_file(first.transaction.lsn)
+        store(writer, [second, third])
+        assert transactions(list(reader.entries(first.transaction.lsn))) == expected([second, third])
+        for path in (relay / "s").glob("0*"):
+            path.rename(path.with_suffix(".hidden"))
+        assert known is not None
+        assert reader.log_file(third.transaction.lsn) == known
+
+
 @pytest.mark.parametrize("is_idle", [False, True], ids=["busy", "idle"])
 @pytest.mark.parametrize("removed", ["*", "s/0*"], ids=["folder", "segments"])
 def test_the_log_file_of_a_place_does_not_depend_on_earlier_calls(relay: Path, removed: str, is_idle: bool) -> None:

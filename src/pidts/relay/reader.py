@@ -88,7 +88,7 @@ class RelayReader:
         self._index = IndexFiles(self.folder)
         self._formats: dict[int, bytes] = {}
         self._tail: tuple[int, int, Lsn] | None = None
-        """Segment, place and Lsn of the last entry seen by `received`."""
+        """Segment, place and Lsn of the last entry that `received` or `entries` has seen."""
         self._open_log: tuple[int, int] | None = None
         self._signature: Signature = _NEVER
         self._origin: Origin | None = None
@@ -273,7 +273,7 @@ class RelayReader:
             entry = decode_entry(payload, number, last) if isinstance(payload, bytes) else payload.entry(number, last)
             started, last = True, entry.transaction.lsn
             self._index.note(number, key, place)
-            if self._tail is not None and number > self._tail[0]:
+            if self._tail is not None and (number, place) > self._tail[:2]:
                 self._tail = number, place, last
             yield entry
             if key == end:
