@@ -208,7 +208,7 @@ class ChannelCommitter:
         return True
 
     def _wrote_ahead(self, own: DatacenterSession, expected: Lsn, make: Make) -> _Ahead | None:
-        """Writes the pieces of a large log part on several connections; None if the channel has one connection."""
+        """Writes the pieces of a large log part on several connections. Returns None if the channel has only one."""
         if self._channel.connections == 1:
             return None
         own.session.begin()
@@ -322,7 +322,7 @@ class ChannelCommitter:
 
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yields the rows in pieces of similar size, each with its last row's numbers; `last`: of the last piece."""
+    """Yields the rows in pieces of similar size, each with its last row's numbers. `last`: those of the last piece."""
     yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
 
 

@@ -39,7 +39,7 @@ class RecordPrefetch:
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> PreparedRecords | None:
-        """Returns the log part that `begin` has made for a place, only once.
+        """Returns and forgets the log part that `begin` has made for a place.
 
         Returns None if nothing was made for this place, if making it failed, or if it was made with another context.
         """

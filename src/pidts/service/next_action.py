@@ -33,7 +33,7 @@ class ProcessEnd:
     """The end of a task's process."""
 
     exit_code: int | None
-    """None: the process could not be started, or has ended without recording its end, such as a killed process."""
+    """None: the process could not be started, or has not recorded its end, for example because it was killed."""
     stage: str = ""
     """The stage of the run at its end; empty if the run has ended with an error."""
     error: dict[str, Any] | None = None

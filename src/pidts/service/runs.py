@@ -129,7 +129,7 @@ class Runs:
 
     @contextmanager
     def none_of(self, task: TaskFolder, *, force: bool) -> Iterator[None]:
-        """Prevents new runs of a task in the block. Raises if a run is under way, with `force` if it does not end."""
+        """Prevents new runs of a task in the block. Raises if a run is under way; `force` first asks it to end."""
         over = time.monotonic() + (_LONGEST_END if force else 0.0)
         while True:
             with self._lock:

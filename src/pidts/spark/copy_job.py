@@ -70,7 +70,7 @@ class _StoppedError(Exception):
 
 
 class CopyRunner:
-    """Carries out a run's copy requests, batch by batch, in one thread. Other threads may call `cancel`."""
+    """Carries out a run's copy requests, batch by batch. Other threads may call `cancel`, and at the end `close`."""
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000, *, is_cluster: bool = False) -> None:
         """`stop` says whether the run has to end.

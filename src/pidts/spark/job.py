@@ -4,9 +4,9 @@
 - A *long* batch, which would not fit into memory: each worker's Spark task decodes the log for itself and applies it
   part by part. Nothing is shuffled, so the batch takes no space in the JVM and on the disk.
 
-If a worker fails to apply changes, it has already retried for as long as that makes sense. So its Spark task returns
-the error as a result: Spark would run a task that raises again. So Spark repeats a task only if the task's process has
-died.
+If a worker fails to apply changes, it has already retried for as long as that makes sense. So the worker's Spark task
+returns the error as a result. If the task raised the error, Spark would run the task again. So Spark repeats a worker's
+task only if the task's process has died.
 """
 
 from __future__ import annotations

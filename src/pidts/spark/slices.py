@@ -53,7 +53,7 @@ class SliceStreamReader(DataSourceStreamReader):
         return {"number": 0}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:  # noqa: N802, ARG002
-        """Returns the note with a new number: Spark makes a call only at a new offset. Before 4.2, `start` is None."""
+        """Returns the note with a new number, without which Spark makes no call. Before Spark 4.2, `start` is None."""
         offset = {"number": time.time_ns() if start is None else start["number"] + 1}
         with suppress(FileNotFoundError):
             offset |= json.loads(self._options.note.read_text())

@@ -12,7 +12,7 @@ ends when it has had no work for a while, see `pidts.spark.on_demand`.
 
 A batch's requests of the full copy are carried out last, when the batch's log is committed on the target, see
 `pidts.spark.copy_job`. If the run has to end, it interrupts these requests. No row is lost: the planner of the next run
-makes them again.
+makes these requests again.
 
 A schema change is not part of a batch. When the batch before it is on the target, the schema change runs in its own
 thread, and at first all batches wait for it. So with one worker, a reader of the target always sees a state that the
@@ -483,7 +483,7 @@ class TaskStream:
         return _RESTING_LOOK_SECONDS if at_rest else _LOOK_SECONDS
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
-        """Carries out the batch up to this state. Returns False if the batch must be a job and `slices` is None."""
+        """Carries out the batch up to this state. If it must be a job and `slices` is None, only returns False."""
         clock = _Clock(planned)
         self._take_structures()
         plan, self._job = self._job, None
