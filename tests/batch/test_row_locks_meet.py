@@ -77,7 +77,10 @@ def locked(target: ValuesTarget, table: Table) -> None:
         ("ALTER TABLE t MODIFY COLUMN a SMALLINT", "column a gets a type that may change values"),
         ("ALTER TABLE t MODIFY COLUMN a INT UNSIGNED", "column a gets a type that may change values"),
         ("ALTER TABLE t MODIFY COLUMN a VARCHAR(20)", "column a gets a type that may change values"),
-        ("ALTER TABLE t MODIFY COLUMN id BIGINT", "column id of the key changes"),
+        (
+            "ALTER TABLE t MODIFY COLUMN id BIGINT",
+            "column id of the key gets another type or another spelling of its name",
+        ),
         ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "the table gets another key"),
         ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", "the table gets another key"),
         ("ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT", "column a is dropped and added again"),

@@ -151,7 +151,7 @@ class AccessGuard:
                 return
             if not self._policy.knows(headers, time.time()):
                 what = "the request needs the service's token"
-                todo = "In a command, use --token-file FILE. A program sends that token: Authorization: Bearer TOKEN"
+                todo = "In a command, use --token-file FILE. A program sends FILE's token: Authorization: Bearer TOKEN"
                 raise Refusal("token-needed", 401, what, todo)
             return
         client, server = scope.get("client"), scope.get("server")

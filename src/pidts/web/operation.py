@@ -89,7 +89,12 @@ def _check(name: str, value: Any, schema: Schema) -> None:
 def check_text(name: str, value: str) -> str:
     """Returns the text, or refuses a text that cannot be an argument of a program."""
     if _CONTROL.search(value) or len(value) > _MOST_TEXT:
-        raise Refusal("bad-text", 422, f"{name!r} has a control character, or is too long", "Correct the text")
+        raise Refusal(
+            "bad-text",
+            422,
+            f"{name!r} has a control character, or is too long",
+            "Leave the character out, or shorten the text",
+        )
     return value
 
 

@@ -214,7 +214,9 @@ class ServerOperations:
             text = await run_in_threadpool(file.read_text, "utf-8")
         except (OSError, UnicodeDecodeError):
             raise ConfigError(
-                "unreadable-file", "the task file cannot be read", todo=f"Check owner and mode of {folder.task_file}"
+                "unreadable-file",
+                "the task file cannot be read",
+                todo=f"Check that the service may read {file}, and that its text is UTF-8",
             ) from None
         return answer({"text": masked(text), "path": str(folder.task_file), "elsewhere": folder.is_elsewhere})
 

@@ -91,7 +91,7 @@ def _key_obstacle(before: Table, after: Table) -> str | None:
         return "the table gets another key"
     for one, other in zip(before.identity, after.identity, strict=True):
         if before.column(one).type != after.column(other).type or one != other:
-            return f"column {one} of the key changes"
+            return f"column {one} of the key gets another type or another spelling of its name"
     return None
 
 

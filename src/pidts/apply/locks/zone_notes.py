@@ -99,7 +99,7 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
         known = [(key, row) for key, row in keys if key is not None]
         if len(known) < len(keys):
             _log.warning(
-                "notes of another zone about the table are ignored, since the table has another key now",
+                "the table has another key now, so notes of another zone about rows with the former key are ignored",
                 table=str(name),
             )
         if known:

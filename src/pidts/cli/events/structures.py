@@ -148,7 +148,7 @@ class Structures:
         if names and known.name not in self._reported:
             self._reported.add(known.name)
             self._say(
-                f"{known.name}: the charset of its database is not known here, so the text in column "
+                f"{known.name}: the log does not show the charset of the table's database, so text in column "
                 f"{', '.join(names)} is shown as bytes. Set binlog_row_metadata=FULL on the source, or try "
                 "--schema-from"
             )

@@ -87,9 +87,10 @@ def resolve_locks(
         typer.Option(
             "--take",
             metavar="source|target|keep",
-            help="source: apply held changes to the source's row. target: apply them to the target's row. keep: leave "
-            "the target's row as it is, and drop the held changes. Between zones that all feed each other, source "
-            "and keep give all zones the row of one zone.",
+            help="source: apply the held changes to the source's row. target: apply the held changes to the target's "
+            "row. keep: leave the target's row as it is, and drop the held changes. Between zones that all feed each "
+            "other, source gives all zones the row of this task's source, and keep gives all zones the row of its "
+            "target.",
             show_default=False,
         ),
     ] = "",

@@ -70,7 +70,10 @@ def read_only_cause(session: MySqlSession) -> tuple[str, str]:
     sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('read_only', 'super_read_only')"
     on = {str(name) for name, value in _rows(session, sql) if str(value).upper() not in {"OFF", "0"}}
     if "super_read_only" in on:
-        todo = "Run on the target: SET GLOBAL super_read_only = OFF. As read_only stays ON, then run: pidts check TASK"
+        todo = (
+            "Run on the target: SET GLOBAL super_read_only = OFF. read_only is then still ON: pidts check TASK shows "
+            "whether the account may write"
+        )
         return "the target is read-only for every account (super_read_only = ON)", todo
     has, able = _held(session), _writes_anyway(session.server)
     if not on or any(has.has(Privilege(name)) for name in able):

@@ -445,7 +445,12 @@ def _counters_ahead(ours: Section, target: TargetSpec) -> bool:
     is_asked = ours.flag(key, default=False)
     if is_asked and target.type != "postgresql":
         mistake(
-            ours.error(key, "not-supported", "counters stay below the rows' values only on PostgreSQL", "Remove it.")
+            ours.error(
+                key,
+                "not-supported",
+                "only PostgreSQL needs this key: MySQL and MariaDB raise AUTO_INCREMENT by themselves",
+                "Remove it.",
+            )
         )
     return is_asked
 

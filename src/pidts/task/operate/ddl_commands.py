@@ -234,9 +234,9 @@ class TaskCommands:
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(
                 "shard-comes",
-                f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
-                f"table still lacks columns of the new table's rows. So a ddl command for this statement would have "
-                f"no effect",
+                f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}. Rows of this table "
+                "have columns that the target table still lacks. The target runs nothing for this statement, so a ddl "
+                "command for it would have no effect",
                 where=Where(source=at.source),
                 todo="Add the missing columns on the other shards. If a schema change of those shards that adds the "
                 "columns waits, give the ddl command for that change. If the rows of the new table fit without these "
