@@ -266,6 +266,29 @@ def test_a_first_start_before_the_switch_of_a_way_back_leaves_no_checkpoint(to_m
             task.sql(f"DELETE FROM pidts_meta.{table} WHERE task = '{back}'")
 
 
+def test_a_first_start_by_gtid_is_refused_if_its_relay_begins_elsewhere(to_mysql: Task) -> None:
+    """The relay may be that of another task, or of a former life of the task. Its beginning is not the given place."""
+    task = to_mysql
+
+    def first_start(gtids: str) -> list[str]:
+        task.stop()
+        task.there(f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task.config.name}'")
+        task.config = replace(task.config, source=replace(task.config.source, start=gtids))
+        return [row.gtid for row in task.start().checkpoints]
+
+    with closing(task.config.target.server.connect()) as target:
+        target.meta.prepare()
+    with closing(connect(task.config.source.server)) as source:
+        _, earlier = position(source)
+        task.sql("INSERT INTO t VALUES (7, 7)")
+        _, later = position(source)
+    assert {*first_start(earlier)} == {earlier}
+    with pytest.raises(Halted, match="its relay already has log, which begins after the GTIDs") as caught:
+        first_start(later)
+    assert caught.value.code == "relay-start"
+    assert {*first_start(earlier)} == {earlier}, "the relay begins there"
+
+
 def test_a_first_start_is_not_checked_before_it_has_passed(to_mysql: Task) -> None:
     """Otherwise it might be refused after its claim, and continue later without its source."""
     config, request = to_mysql.config, StartRequest()

@@ -368,7 +368,7 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
         now = reader.log_end(relay)
         if given is None:
             return reader.with_log_file(relay, reader.read(relay, now))
-        start = _given_start(given, now, relay)
+        start = _given_start(config, given, now, relay)
         if isinstance(given, Position) and (tables := structures_at_start(config, source)):
             end = max(start.lsn, now.lsn)
             _log.info("tables begin with the structures that they had at the cutover", position=str(given))
@@ -481,12 +481,22 @@ def start_checkpoint(config: TaskConfig, read: StructureReading, state: PlanStat
     )
 
 
-def _given_start(given: Position | str, now: LogPoint, relay: RelayReader) -> LogPoint:
+def _given_start(config: TaskConfig, given: Position | str, now: LogPoint, relay: RelayReader) -> LogPoint:
     if isinstance(given, Position):
         lsn = Lsn.at(given, now.lsn.change_no)
         return LogPoint(lsn, relay.position(lsn) or given, relay.gtid_set(lsn) or "")
     first = relay.first
     assert first is not None, "the relay has begun"  # noqa: S101 - wait_for_relay has returned
+    # A relay that was empty now begins after these GTIDs. But the relay may be older than this start.
+    if (begin := relay.gtid_set(first)) != given:
+        raise Halted(
+            "relay-start",
+            f"the task is to begin after the GTIDs {given}, but its relay already has log, which begins after the "
+            f"GTIDs {begin or '(they are not known)'}",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Give the task a relay of its own: another directory in pidts.relay. Or give the start as meta: "
+            "{binlog-name, binlog-pos}, without binlog-gtid",
+        )
     return LogPoint(first, relay.position(first) or now.position, given)
 
 
