@@ -393,6 +393,14 @@ class ValuesCutovers:
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
         """Does nothing: a target in memory has no log from which a task could carry changes back to the source."""
 
+    def keep_undone(self, task: str, record: Cutover) -> None:
+        """Keeps the record of an undone switch at COMMIT, under a name that no task can have."""
+        self._at_commit(lambda: self._cutovers.update({f"{task}/undone": record}))
+
+    def undone(self, task: str) -> Cutover | None:
+        """Returns the committed record of an undone switch."""
+        return self._cutovers.get(f"{task}/undone")
+
 
 class ValuesRangeOwners:
     """The owners of ranges that have moved."""

@@ -247,6 +247,12 @@ class CutoverRecord(Protocol):
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
         """Overwrites the structures that the server's tables have at the switch."""
 
+    def keep_undone(self, task: str, record: Cutover) -> None:
+        """Keeps the record and the structures of a switch that is undone, in place of those of an earlier one."""
+
+    def undone(self, task: str) -> Cutover | None:
+        """Returns the record of the task's last switch that was undone; None if there is none."""
+
 
 class RangeOwnerRecord(Protocol):
     """The owners of ranges of rows that have moved from zone to zone; shared by all tasks that write to this target."""

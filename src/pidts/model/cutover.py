@@ -161,6 +161,10 @@ class Cutover:
     """The command that saved this record; None if an earlier version saved it."""
     is_undone: bool = False
     """Whether an undo has begun. Then only the undo can continue."""
+    undone_epoch: int = 0
+    """The highest epoch of the task's checkpoints when a cutover that was done was undone: each later run has a higher
+    epoch. Only the record that such an undo keeps has it.
+    """
 
     def dumps(self) -> str:
         """Returns the record as text."""
@@ -186,6 +190,8 @@ class Cutover:
             data["command"] = asdict(self.command)
         if self.is_undone:
             data["is_undone"] = True
+        if self.undone_epoch:
+            data["undone_epoch"] = self.undone_epoch
         return json.dumps(data, ensure_ascii=True)
 
     def _named(self, kind: ConstraintKind) -> list[list[str]]:
@@ -220,4 +226,5 @@ class Cutover:
             done_at=data["done_at"],
             command=CutoverCommand.from_json(data["command"]) if data.get("command") else None,
             is_undone=data.get("is_undone", False),
+            undone_epoch=data.get("undone_epoch", 0),
         )

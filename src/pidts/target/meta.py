@@ -46,6 +46,7 @@ from pidts.target.meta_schema import (
 from pidts.target.row_locks import RowLockRecord
 
 _CUTOVER = "pidts_meta.cutover"
+_UNDONE = "/undone"
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
 _ANY_PLACE = re.sub("[^.]", "_", str(Lsn(0, 0, 0)))
 """A LIKE pattern that the text of every Lsn matches: all have the same length, and dots at the same characters."""
@@ -404,6 +405,18 @@ class CutoverRecord:
         for table in tables:
             text = json.dumps(table.to_json(), ensure_ascii=True)
             self._structures.put(task, table.name.schema, table.name.name, structure=text)
+
+    def keep_undone(self, task: str, record: Cutover) -> None:
+        """Keeps the record and the structures of a switch that is undone, under a name that no task can have."""
+        kept = f"{task}{_UNDONE}"
+        self._rows.put(kept, about=record.dumps())
+        if self._run(SWITCH_EXISTS, ())[0]:
+            self._structures.remove(kept)
+            self._run("UPDATE pidts_meta.switch_structure SET task = %s WHERE task = %s", (kept, task))
+
+    def undone(self, task: str) -> Cutover | None:
+        """Returns the record that the undo of the task's last switch has kept."""
+        return self.read(f"{task}{_UNDONE}")
 
     def structures_at(self, position: str) -> dict[TableName, Table]:
         """Returns the structures at the switch at this position of the server's own log; none if they are unknown."""

@@ -97,7 +97,9 @@ META_TABLES = {
         "row_keys {text}",
     ),
     "cutover": MetaTable(
-        "Progress of cutovers to this target, and what they have changed", "task {name}", "about {text}"
+        "Progress of cutovers to this target, and what they have changed; NAME/undone: the last switch that was undone",
+        "task {name}",
+        "about {text}",
     ),
     "switch_structure": MetaTable(
         "Structures that this server's tables had when a cutover switched to it; the task of the way back begins "

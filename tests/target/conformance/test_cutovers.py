@@ -53,6 +53,24 @@ def test_a_record_is_replaced_only_if_it_is_the_expected_one(target: Target, tas
         assert saved(one, task, None, None)
 
 
+def test_an_undone_switch_is_kept_under_a_name_of_its_own(target: Target, task: str) -> None:
+    done = replace(BEGUN, stage=CutoverStage.DONE, position="bin.000001:4", done_at=1795000009.5)
+    with closing(target.connect()) as session:
+        session.meta.prepare()
+        for epoch in (3, 5):
+            assert session.meta.cutovers.undone(task) is None or epoch == 5
+            assert saved(session, task, None, done)
+            kept = replace(done, is_undone=True, undone_epoch=epoch)
+            session.begin()
+            session.meta.cutovers.keep_undone(task, kept)
+            assert session.meta.cutovers.replace(task, done, None)
+            session.commit()
+            assert session.meta.cutovers.read(task) is None
+            found = session.meta.cutovers.undone(task)
+            assert found is not None
+            assert found.dumps() == kept.dumps()
+
+
 @pytest.mark.parametrize("after", [STOPPING, None])
 def test_a_record_that_changes_while_it_is_replaced_is_not_replaced(
     target: Target, kind: str, task: str, after: Cutover | None

@@ -57,6 +57,14 @@ def cutover(
             "gets after the switch.",
         ),
     ] = False,
+    discard_writes: Annotated[
+        bool,
+        typer.Option(
+            "--discard-writes",
+            help="With --undo --yes: undo the cutover although programs have written to the target after the switch, "
+            "or although this is not known. The task overwrites these changes.",
+        ),
+    ] = False,
     writers_stopped: Annotated[
         bool,
         typer.Option(
@@ -85,6 +93,8 @@ def cutover(
         raise ConfigError(
             "usage", "only one of --yes, --undo and --reverse can be given", todo="See: pidts cutover --help"
         )
+    if discard_writes and not (undo and yes):
+        raise ConfigError("usage", "--discard-writes needs --undo and --yes", todo="See: pidts cutover --help")
     from pidts.task.checks.channel import demand_tables
 
     demand_tables(
@@ -102,7 +112,7 @@ def cutover(
         return _reverse(parts, as_json=as_json)
     options = CutoverOptions(read_only=not writers_stopped, wait_seconds=wait)
     if undo:
-        return _undo(parts, options, is_sure=yes, as_json=as_json)
+        return _undo(parts, options, is_sure=yes, discards_writes=discard_writes, as_json=as_json)
     tables = None if no_verify else verify_tables
     if not yes:
         with closing(parts[0].target.server.connect()) as target:
@@ -212,10 +222,10 @@ def _switch(
     )
 
 
-def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_json: bool) -> int:
+def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, discards_writes: bool, as_json: bool) -> int:
     with closing(parts[0].target.server.connect()) as target:
         run = _switch(parts, target, options, None, threading.Event(), quiet=True)
-        before = run.undo(even_if_done=is_sure)
+        before = run.undo(even_if_done=is_sure, discards_writes=discards_writes)
         circles = _circles(parts, target) if before is not None and before.stage is CutoverStage.DONE else []
     may_run = "but the task cannot run as it is" if circles else "and the task may run again"
     said = (
@@ -253,17 +263,20 @@ def _circles(parts: Sequence[TaskConfig], target: TargetSession) -> list[Finding
 
 def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     from pidts.task.cutover.drain import tables_of
-    from pidts.task.cutover.reverse import reverse_task, write_reverse
+    from pidts.task.cutover.reverse import recorded_switch, reverse_task, write_reverse
 
     config = parts[0]
     with closing(config.target.server.connect()) as target:
-        record = target.meta.cutovers.read(config.name)
+        record = recorded_switch(config, target)
         text = reverse_task(parts, record, tables_of(config, target))
     path = write_reverse(config, text)
     if as_json:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
         return 0
     print(f"{path} carries the new server's changes after the switch back to the old server. Before it runs:")
+    if record is not None and record.is_undone:
+        print(f"  the cutover was undone, so task {config.name} might run again: its own changes would go in a circle.")
+        print(f"    pidts check {shlex.quote(str(path))} prints the statement after which it cannot run")
     print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), which leaves read_only = ON, so that no")
     print("    application writes there; let the account of the task write: GRANT CONNECTION_ADMIN (MySQL) or")
     print("    READ_ONLY ADMIN (MariaDB) ON *.* TO it. If you cannot, run SET GLOBAL read_only = OFF")

@@ -7,6 +7,7 @@ A later end of the log does not prove them: each start of a server begins a new 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -19,8 +20,9 @@ from pidts.excerpt.store import ServerStore
 from pidts.model import PidtsError, Position, PrecheckFailed, Transaction, Transient
 from pidts.model.errors import listed
 from pidts.plan import RelevanceKind
+from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.source import connect, log_end, source_dialect
+from pidts.source import SourceConfig, connect, log_end, source_dialect
 from pidts.task.config.task_file import TaskConfig
 
 _LONGEST_STATEMENT = 120
@@ -33,7 +35,7 @@ def demand_unchanged(part: TaskConfig, place: str, todo: str) -> None:
             return
         dialect = source_dialect(session)
     try:
-        found = _first_change(part, Position.parse(place), dialect)
+        found = next(changes_after(part.source.server, Position.parse(place), part.allow, dialect), None)
     except (Transient, PrecheckFailed):
         raise
     except PidtsError as error:
@@ -50,18 +52,18 @@ def demand_unchanged(part: TaskConfig, place: str, todo: str) -> None:
         raise PrecheckFailed("source-writable", what, todo=todo)
 
 
-def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transaction | None:
-    wanted = LogSelection(part.allow, dialect, statements=True)
-    side_effects = SideEffects(part.allow, dialect, lambda: closing(connect(part.source.server)))
-    classifier = TransactionClassifier(part.allow, dialect, side_effects=side_effects)
-    # A replicator may still use the configured server id. If this reader also used it, the source would disconnect one.
-    reader = replace(part.source.server, server_id=None)
+def changes_after(server: SourceConfig, place: Position, allow: AllowList, dialect: Dialect) -> Iterator[Transaction]:
+    """Yields the transactions in a server's log after `place` that may have changed the tables of `allow`."""
+    wanted = LogSelection(allow, dialect, statements=True)
+    side_effects = SideEffects(allow, dialect, lambda: closing(connect(server)))
+    classifier = TransactionClassifier(allow, dialect, side_effects=side_effects)
+    # A replicator may still use the configured server id. If this reader also used it, the server would disconnect one.
+    reader = replace(server, server_id=None)
     store = ServerStore(reader)
     for piece, _ in pieces(server_blocks(reader, place)):
         found, logged = piece.transaction, partial(store.statements, piece.span)
         if wanted.rows(found) or classifier.of_schema_change(found, logged).kind is RelevanceKind.DDL:
-            return found
-    return None
+            yield found
 
 
 def _changed(part: TaskConfig, transaction: Transaction) -> str:

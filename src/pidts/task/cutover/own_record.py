@@ -44,11 +44,16 @@ class OwnRecord:
         self.save(record)
         return record
 
-    def save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        """Replaces the record that this command has read or saved last. Raises if the target now has another record."""
+    def save(self, record: Cutover | None, structures: Sequence[Table] = (), *, undone: Cutover | None = None) -> None:
+        """Replaces the record that this command has read or saved last. Raises if the target now has another record.
+
+        `undone` is the record of a switch that this undo removes: it is kept, so that the way back still finds it.
+        """
         before = self.current
         self.current = record or before  # set before it is written, since the answer to the COMMIT may be lost
         self._target.begin()
+        if undone is not None:
+            self._target.meta.cutovers.keep_undone(self._config.name, undone)
         if not self._target.meta.cutovers.replace(self._config.name, before, record):
             self._target.rollback()
             raise self.taken()

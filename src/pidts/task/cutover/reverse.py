@@ -13,9 +13,11 @@ from typing import Any
 
 import yaml
 
+from pidts.apply import TargetSession
 from pidts.bounded_file import read_small
 from pidts.durable_folder import replace_file
 from pidts.model import ConfigError, Cutover, CutoverStage, Position, PrecheckFailed, TableName
+from pidts.model.errors import utc_time
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.draft.task_file import pattern
 
@@ -24,12 +26,34 @@ _SECRETS = ("password", "password-file")
 _OF_SOURCE = ("host", "port", "user", *_SECRETS, "security")
 
 
+def recorded_switch(config: TaskConfig, target: TargetSession) -> Cutover | None:
+    """Returns the record of the task's cutover; if the cutover was undone after the switch, the record of that switch.
+
+    Raises if the task has run since the undo. Then the target's log has changes of the application and of the task, and
+    the source already has those of the task.
+    """
+    cutovers = target.meta.cutovers
+    record = cutovers.read(config.name) or cutovers.undone(config.name)
+    if record is None or not record.undone_epoch:
+        return record
+    rows = target.meta.checkpoints.read(config.name, config.source.source_id)
+    if any(row.epoch > record.undone_epoch for row in rows):
+        what = (
+            f"there is no way back by a task: the cutover of {utc_time(record.done_at)} was undone, and task "
+            f"{config.name} has run since. After the switch ({record.position}), the target's log has changes of the "
+            "application and of this task"
+        )
+        todo = f"To see which rows differ now, run: pidts verify {config.shell_path}"
+        raise PrecheckFailed("not-reversible", what, todo=todo)
+    return record
+
+
 def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Sequence[TableName]) -> str:
     """Returns the text of the task file; `tables` are the task's tables, with their names on the source."""
     config = parts[0]
     if record is None or record.stage is not CutoverStage.DONE:
         todo = f"Cut over first: pidts cutover {config.shell_path} --yes"
-        raise PrecheckFailed("not-cut-over", f"task {config.name} was not cut over yet", todo=todo)
+        raise PrecheckFailed("not-cut-over", f"task {config.name} was not cut over", todo=todo)
     if (why := irreversible(parts, tables)) or not record.position:
         what = why or "the target writes no log of its own, or the account could not read where it ended"
         raise PrecheckFailed("not-reversible", f"there is no way back by a task: {what}", todo=_instead(config))

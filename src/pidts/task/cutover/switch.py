@@ -37,7 +37,9 @@ An undo has these crash points:
 2. *Is undone* is recorded: a cutover command that still runs cannot save its next step, so it never reaches *done*. A
    repeated `--undo`, or a `--yes`, first does the rest of the undo. The command may begin with the first part again,
    since every part of an undo (drop the constraints, make the sources writable) may be repeated.
-3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again.
+3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again. If *done* was
+   recorded, the same transaction keeps the record of the switch, so that `--reverse` still finds the place in the
+   target's log, until the task has run again.
 
 Two commands may run at the same time, on two machines. Usually a named lock prevents this (`operate/presence.py`), but
 it may be unavailable, or lost with its connection. So the record contains the name of the command that saved it last. A
@@ -110,6 +112,7 @@ from pidts.task.cutover.remaining_steps import (
 from pidts.task.cutover.reverse import irreversible
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.cutover.target_log_end import target_log_end
+from pidts.task.cutover.target_writes import demand_unwritten
 from pidts.task.operate.presence import cutover_session, show_cutover
 from pidts.task.operate.status import load_status
 from pidts.task.tables.constraints import UncarriedForeignKey
@@ -301,26 +304,44 @@ class CutoverRun:
             record=record,
         )
 
-    def undo(self, *, even_if_done: bool = True) -> Cutover | None:
+    def undo(self, *, even_if_done: bool = True, discards_writes: bool = False) -> Cutover | None:
         """Makes the sources writable again, removes constraints that the cutover has created, and lets the task run.
 
-        Returns the former record; None if there was none. Raises if another cutover command is active.
+        Returns the former record; None if there was none. Raises if another cutover command is active. If the cutover
+        is done, raises without `even_if_done`. Raises, without `discards_writes`, if programs have written to the
+        target since then.
         """
         if self._own.stored() is None:
             return None
         with self._shown():
             record = self._own.read()
-            if _is_done(record) and not even_if_done:
-                what = (
-                    "the cutover is done, so the application may have written to the target; the task would overwrite "
-                    "its rows"
-                )
-                undo = f"pidts cutover {self._parts[0].shell_path} --undo --yes"
-                todo = f"If the application has not written to the target, run: {undo}"
-                raise ConfigError("usage", what, todo=todo)
+            if record is not None and _is_done(record):
+                is_unwritten = not discards_writes and demand_unwritten(self._parts, self._target, record)
+                if not even_if_done:
+                    raise self._unsure(is_unwritten=is_unwritten)
             if record is not None:
                 self._undo(record)
             return record
+
+    def _unsure(self, *, is_unwritten: bool) -> PidtsError:
+        """Returns the error that the user has not confirmed the undo of a cutover that is done."""
+        undo = f"pidts cutover {self._parts[0].shell_path} --undo --yes"
+        if is_unwritten:
+            what = (
+                "the cutover is done. The target's log shows that no program has changed the task's tables there since "
+                "the switch, but the application may do so at any time"
+            )
+            todo = f"If the application writes to the source from now on, run: {undo}"
+        else:
+            what = (
+                "the cutover is done, so the application may have written to the target; the task would overwrite its "
+                "rows. PiDTS cannot read in a log of the target whether programs have written there"
+            )
+            todo = (
+                "If the source is still read-only, `pidts verify` shows which rows differ: run pidts verify "
+                f"{self._parts[0].shell_path}. If the application has not written to the target, run: {undo}"
+            )
+        return ConfigError("usage", what, todo=todo)
 
     def _undo(self, record: Cutover) -> None:
         # The record comes first: from then on, no other command can reach `done`.
@@ -345,7 +366,17 @@ class CutoverRun:
                 f"the task file no longer names {named}, which the cutover has made read-only: run SET "
                 "GLOBAL read_only = OFF there (MySQL also: super_read_only = OFF)"
             )
-        self._own.save(None)
+        self._own.save(None, undone=self._kept(record))
+
+    def _kept(self, record: Cutover) -> Cutover | None:
+        """Returns the record that an undo keeps: the way back can still begin at the switch, until the task runs."""
+        if not (record.done_at and record.position):
+            return None
+        rows = (
+            row for part in self._parts for row in self._target.meta.checkpoints.read(self._name, part.source.source_id)
+        )
+        epoch = max((row.epoch for row in rows), default=0)
+        return replace(record, stage=CutoverStage.DONE, is_undone=True, undone_epoch=epoch)
 
     def _leave(self, text: str) -> None:
         if text:

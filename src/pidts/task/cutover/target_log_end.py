@@ -36,7 +36,7 @@ def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogE
     if part.target.type != "mysql":
         return TargetLogEnd()
     try:
-        with closing(connect(_target_as_source(part))) as session:
+        with closing(connect(target_as_source(part))) as session:
             for _ in range(_READINGS):
                 before = read_structures(session, names.__contains__)
                 place, gtid = position(session)
@@ -54,7 +54,7 @@ def without_way_back(part: TaskConfig) -> str:
     if part.target.type != "mysql":
         return ""
     try:
-        with closing(connect(_target_as_source(part))) as session:
+        with closing(connect(target_as_source(part))) as session:
             position(session)
     except PidtsError as error:
         if error.code == "binlog-off":
@@ -64,6 +64,7 @@ def without_way_back(part: TaskConfig) -> str:
     return ""
 
 
-def _target_as_source(part: TaskConfig) -> SourceConfig:
+def target_as_source(part: TaskConfig) -> SourceConfig:
+    """Returns the target's server as a server whose log is read."""
     spec = part.target
     return SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
