@@ -1,9 +1,12 @@
-"""Finds the source table of a row that is written to a merged table.
+"""Finds the source table of a row of a merged table, if the target has refused to write or to remove the row.
 
-Several source tables may have changed the row in the batch: a key may have moved between tables; or a row was inserted
-and removed in one table, while another table, which is held at an earlier place, still has a row with this key. A row
-to write belongs to a table whose last change of the row did not delete it. If there are several such tables, the one
-with the latest change counts. A row to remove belongs to the table with the latest change of this row.
+In one batch, several source tables may have changed the row with this key. For example, the row has moved from one
+table to another. Or the row was inserted and deleted in one table, while a held table, whose position in the log is
+earlier, still has a row with this key.
+
+If the target has refused to write the row, the result is a table whose last change of the row did not delete it. If
+there are several such tables, the result is the table with the latest change of the row. If the target has refused to
+remove the row, the result is the table with the latest change of the row.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ class Admission:
 def admit(
     groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 ) -> Admission | RunByLeader | ChangeWaits:
-    """Returns the admitted change, the change that the leader has made, or the wait. `since`: the first arrival."""
+    """Returns the admitted change, the change that the leader has made, or the wait.
+
+    `since` is the time of the member's first arrival.
+    """
     change, table = found.change, found.table
     statement = change.statement
     if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):

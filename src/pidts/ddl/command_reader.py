@@ -101,7 +101,7 @@ class CommandReader:
     def read(self, since: float | None = None) -> DdlCommand | None:
         """Returns the ddl command for the change; None if there is none. Retries until the target answers.
 
-        A result that another change of the source has read after `since`, a time of `time.monotonic`, is used.
+        If `since`, a time of `time.monotonic`, is given, one reading after this time serves all changes of the source.
         """
         while True:
             try:

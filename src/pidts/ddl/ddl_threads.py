@@ -30,8 +30,8 @@ The change continues when its shard group allows it (`pidts.ddl.shards.coordinat
 ddl command.
 
 6. The process dies while some changes wait: the checkpoints hold their tables before these changes. The next run
-   reaches the changes again, and they arrive at their groups again. The structure that the group had agreed on was also
-   in memory, and the target has a record of it.
+   reaches the changes again, and they arrive at their groups again. Apart from the arrivals, the process had only the
+   structure that each group had agreed on in memory, and the target has a record of this structure.
 7. The process dies while the leader's statement runs, or after it (`pidts.apply.ddl.runner`): either the change is done
    for all members that had arrived, or all of them arrive again.
 8. The process dies after the statement, before the other members are informed: each of them finds in the journal that
@@ -81,7 +81,7 @@ class DdlWaits:
     look: float = 0.1
     """The time between two checks whether the run or the thread's change has ended."""
     command: float = 1.0
-    """The time between two checks for a ddl command after a change has failed."""
+    """The time between two checks for a ddl command, while a change waits or after it has failed."""
     leader: float = 3.0
     """The time for which shards wait while their leader runs a statement, before their wait is reported as a halt."""
     report: float = 2.0
@@ -89,7 +89,8 @@ class DdlWaits:
     look_apart: float = 0.004
     """After this time, multiplied by the number of waiting changes, a waiting change looks at its group again."""
     report_apart: float = 0.1
-    """This time, multiplied by the number of waiting changes, lies between two reports about one waiting change.
+    """Between two reports about one waiting change, at least this time passes, multiplied by the number of all waiting
+    changes.
 
     So all waiting changes together report at most ten halts a second. Together they look at their groups 250 times a
     second, and each change looks at least once a second.
@@ -306,7 +307,7 @@ class DdlThreads:
         When the group's state has changed, the schema change is tried again, but always after a pause. Without the
         pause, two answers of the group that contradict each other could cause an endless loop that nobody notices.
         """
-        due.relay.close()  # A thousand shards may wait for days, and an open file that is deleted takes disk space.
+        due.relay.close()  # A thousand shards may wait for days. An open file takes disk space even after its purge.
         began = looked = time.monotonic()
         if self._shards.still(waits) is None:
             self._pause(self._waits.look)

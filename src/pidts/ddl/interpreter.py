@@ -4,7 +4,7 @@ The target may have to run another statement than the source, for four reasons:
 
 1. The statement belongs to an online schema change (`online_ddl`).
 2. A ddl command replaces it.
-3. Other sources have rows in the target table (`protected_rows`).
+3. Other shards have rows in the target table (`protected_rows`).
 4. The task's filters leave out parts of the statement, and the target has other names (`target_statement`).
 """
 
@@ -65,8 +65,8 @@ class DueStatement:
     statement: Statement | None = None
     """The statement, translated by `online_ddl`; None if it is only recorded or cannot be parsed."""
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key separates the rows of several source tables. This was found when the statement created
-    one of these source tables.
+    """The target table of a table that this statement creates, if the target table's key has extracted columns, which
+    separate the rows of several source tables; otherwise empty.
     """
 
     @property
@@ -296,7 +296,10 @@ def _one_table(statement: Statement | None) -> TableName | None:
 
 
 def _target_tables(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
-    """Returns the structures by the target's names. A renamed table may keep its name there: its structure counts."""
+    """Returns the structures by the target's names; None for a table that the target lacks after the change.
+
+    A renamed table may keep its name on the target: then the result has the structure under the new name, and not None.
+    """
     found: dict[TableName, Table | None] = {rules.target_name(name): None for name in tables}
     return found | {
         rules.target_name(table.name): rules.target_table(table) for table in tables.values() if table is not None
@@ -332,7 +335,7 @@ def _demand_no_side_effect(due: DueChange) -> None:
             where=replace(due.where, table=", ".join(map(str, due.statement.tables))),
             todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. If the account "
             "lacks a privilege, grant it, and run the task again. Otherwise skip the statement: run "
-            f"{SKIP}; and copy the tables again that the statement has changed: run {RESYNC}",
+            f"{SKIP}; and copy again the tables that the statement has changed: run {RESYNC}",
         )
 
 

@@ -5,8 +5,8 @@ column, the numbers of its first rows are known, and another shard may have used
 alone is the key on the target, a new row silently overwrites that shard's row. Such tables are common: a program
 creates one table for each month (`CREATE TABLE orders_02 LIKE orders_01`), and the numbers of each table begin with 1.
 
-If the target's key has extracted columns, only rows of tables with the same extracted values can collide. An example
-are tables with the same name on two servers, if no extracted column contains the server.
+If the target's key has extracted columns, only rows of tables with the same extracted values can collide. For example,
+two servers have a table with the same name, and no extracted column contains the server.
 """
 
 from __future__ import annotations

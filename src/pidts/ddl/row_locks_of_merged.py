@@ -8,7 +8,8 @@ in the log:
 1. A CREATE TABLE that adds a table to a target table.
 2. An ALTER TABLE after which the version column of a merged table no longer decides which change of a row wins.
 
-If a version column decides for all source tables of a target table, none of its rows is locked, and nothing refused.
+If a version column decides for all source tables of a target table, none of its rows is ever locked. So the module
+refuses nothing for this target table.
 """
 
 from __future__ import annotations

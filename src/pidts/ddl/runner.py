@@ -206,7 +206,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
         return ChangeDone() if is_done else None  # this run has the structures after the change
     if not is_done:
         return None
-    # Another member has made the change, and this member was not informed yet.
+    # Another member has made the change, and this member has not been informed yet.
     _log.info("another shard has already made the schema change", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:

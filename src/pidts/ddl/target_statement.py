@@ -87,8 +87,8 @@ def _clause(action: Action, table: TableName, rules: Rules) -> Action:
         and action.computed is not None
         and _maps({*action.computed.names, action.column.name.lower()}, table, rules)
     ):
-        # A column mapping changes this column, or a column from which it is computed. So the target stores its values
-        # and does not compute them.
+        # A column mapping changes this column, or a column from which it is computed. So the target stores the values
+        # of this column, and does not compute them.
         action = replace(action, computed=None, column=replace(action.column, computed=""))
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))

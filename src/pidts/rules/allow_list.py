@@ -58,7 +58,10 @@ class _TablePatterns:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """One block-allow-list. Called with a table's name, it returns whether the table is replicated (empty: True)."""
+    """One block-allow-list. Called with a table's name, it returns whether the table is replicated.
+
+    An empty list includes every table, except tables in `SYSTEM_SCHEMAS` and in the schema `own`.
+    """
 
     do_dbs: tuple[str, ...] = ()
     ignore_dbs: tuple[str, ...] = ()
@@ -97,7 +100,10 @@ class AllowList:
         return not self.do_tables and not self._any_table(self._ignored, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Whether `do-dbs` and `ignore-dbs` keep a schema. Only these two decide about CREATE DATABASE and the like."""
+        """Whether `do-dbs` and `ignore-dbs` keep a schema; False for `SYSTEM_SCHEMAS` and `own`.
+
+        For a statement on a schema, such as CREATE DATABASE, only this method decides.
+        """
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:
@@ -117,7 +123,7 @@ class AllowList:
 def _pairs(text: str) -> Iterable[_Pair]:
     """Yields each schema and table that the text may name: without wildcards, the schema or the table may contain dots.
 
-    In a text that ends with `.*`, all characters before this may be the name of one schema.
+    In a text that ends with `.*`, all characters before the `.*` may be the name of one schema.
     """
     parts = text.split(".")
     if len(parts) > 2 and parts[-1] == "*" and not is_wide(text.removesuffix(".*")):

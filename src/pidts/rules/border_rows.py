@@ -2,7 +2,8 @@
 
 Each column gets the constants of all conditions, the values next to them, and NULL. Conditions of the usual forms
 (`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE only at these
-values. So all overlaps and gaps of such conditions are found. Overlaps and gaps of other conditions may not be found.
+values. So all overlaps and gaps of such conditions are found, unless there are more than 20,000 combinations of these
+values. Overlaps and gaps of other conditions may not be found.
 """
 
 from __future__ import annotations

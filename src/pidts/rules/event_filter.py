@@ -13,12 +13,13 @@ The first rule that drops or refuses the change decides. If no rule drops or ref
 every DDL of its tables.
 
 Some names mean several kinds, as in DM. `all ddl` is every DDL. `incompatible ddl changes` are DDLs that may lose data,
-or that another database may not be able to follow. After `none` (`none ddl`, `none dml`), later entries of the list add
-no changes (no DDL, no row changes).
+or that another database may not be able to follow. Entries after `none` have no effect. Entries after `none ddl` add no
+DDL, and entries after `none dml` add no row changes.
 
 If DM cannot use an entry (an unknown kind, a second entry for the same patterns), DM ignores the entry and only logs
-this. PiDTS ignores only short names (`truncate` for `truncate table`), and reports this in a note. With any other
-unusable entry, the task does not start: without the entry, it would replicate changes that the user wants to drop.
+this. PiDTS ignores only rules with short names (`truncate` for `truncate table`), and reports this in a note. With any
+other unusable entry, the task does not start: without the entry, the task might replicate changes that the user wants
+to drop.
 """
 
 from __future__ import annotations

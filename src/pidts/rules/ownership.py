@@ -140,8 +140,8 @@ class Owners:
     def moved(self, records: Iterable[RangeOwner]) -> Owners:
         """Returns the owners after the recorded moves of ranges. The task files may not contain these moves yet.
 
-        An operator may have changed the ranges in the task files after a recorded move. Then the task files decide, and
-        a contradiction to the record is an error.
+        An operator may have changed the ranges in the task files after a recorded move. Then the task files decide. If
+        they name another zone for the moved range than the record, an error is raised.
         """
         ranges = list(self.ranges)
         for record in records:
@@ -160,8 +160,8 @@ class Owners:
             "owners-differ",
             f"pidts.owners names zone {zone} for {record}, which moved to zone {record.zone or record.to}{is_moving}",
             where=Where(table=f"{record.schema}.{record.table}"),
-            todo=f"Write zone: {record.zone or record.to} for it in the files of all zones. Or move the range back "
-            "before you change the files: run pidts zones move FILE RANGE --to ZONE",
+            todo=f"Write zone: {record.zone or record.to} for this range in the files of all zones. Or move the range "
+            "back before you change the files: run pidts zones move FILE RANGE --to ZONE",
         )
 
     def columns(self, name: TableName) -> frozenset[str]:
@@ -169,7 +169,10 @@ class Owners:
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> ImageOwners:
-        """Returns the owner of each change's image (`side`: before or after); undefined if there is no such image."""
+        """Returns the owner of each change's row, by its image `side` (before or after).
+
+        For a change without such an image, the result has no meaning.
+        """
         ranges = self.of(batch.table.name)
         zones = tuple(sorted({one.zone for one in ranges}))
         places = np.full(len(batch), NOBODY, np.int64)

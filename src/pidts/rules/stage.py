@@ -201,7 +201,7 @@ class Rules:
     def _dropped(
         self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch, times: pa.Array | None = None
     ) -> pa.BooleanArray | None:
-        """Returns TRUE for changes that the expression filter leaves out; None if no rule concerns the table.
+        """Returns TRUE for changes that the expression filter drops; None if no rule applies to any of the changes.
 
         Halts at the first refused change. `times` has the times of the changes in the source's log.
         """

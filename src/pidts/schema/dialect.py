@@ -42,7 +42,10 @@ class Dialect:
     other_values: bool = False
     """Whether the SQL modes include a mode that gives some expressions another meaning."""
     other_fractions: bool = False
-    """Whether the mode reverses what the server does with further digits of a second: MySQL rounds, MariaDB cuts."""
+    """Whether the SQL mode reverses what the server does with further digits of a second.
+
+    Without such a mode, MySQL rounds, and MariaDB cuts the digits off.
+    """
     time_zone: str = "+00:00"
     """The time zone of times in a statement's text; `SYSTEM`: the server's own time zone, which is not UTC."""
     utf8_literals: bool = False

@@ -23,7 +23,11 @@ _PERIOD = "tables with an application-time period (PERIOD FOR, WITHOUT OVERLAPS)
 
 
 def refuse_periods(cursor: TokenCursor) -> None:
-    """Raises if a clause about versioning or periods comes next; ADD or DROP before the clause is already consumed."""
+    """Raises if a clause about versioning or periods comes next.
+
+    In an ALTER TABLE, the caller has consumed ADD or DROP before. The clause may also be an element of a CREATE TABLE,
+    an attribute of a column, or a part of a key.
+    """
     if any(cursor.at_words(*words) for words in _OF_VERSIONING):
         raise NotUnderstoodError(_VERSIONED)
     if any(cursor.at_words(*words) for words in _OF_PERIODS):

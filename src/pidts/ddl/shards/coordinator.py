@@ -79,7 +79,10 @@ class ShardGroups:
 
     @property
     def moves(self) -> int:
-        """Returns the number of events that may have changed a decision. Until it grows, all waiting changes wait."""
+        """Returns the number of events that may have changed a decision.
+
+        As long as this number stays the same, all waiting changes have to go on waiting.
+        """
         return self._moves
 
     def register(
@@ -163,9 +166,10 @@ class ShardGroups:
     def arrive(self, arrival: Arrival, change: MemberChange, effect: Effect) -> Decision | RunByLeader:
         """Returns the decision about a member that arrives.
 
-        A member that gets a `RunDecision` carries it out and reports its end. All other members call this again when
-        `moves` has changed. An arrival from a closed attempt is refused: otherwise the member's next attempt, which
-        also arrives, would not be informed that the change is done.
+        A member that gets a `RunDecision` carries it out and reports its end. Every other member calls `still` when
+        `moves` has changed, and this method again if `still` returns None. An arrival from an attempt that a later
+        attempt has replaced raises `Fenced`: otherwise the later attempt, which also arrives, would not be informed
+        that the change is done.
         """
         with self._moved:
             if change.epoch < self._epochs.get(change.source, change.epoch):

@@ -4,7 +4,8 @@ Each source that has begun has registered its members. The members of the other 
 record.
 
 This module takes no lock: `ShardGroups` calls it under its own lock. Other modules read `dropped` and `missed` without
-that lock. So this module replaces these two mappings as a whole and never changes them in place.
+that lock. So this module never changes these two mappings in place: it replaces a mapping as a whole, and each reader
+has a consistent mapping.
 """
 
 from __future__ import annotations
@@ -133,7 +134,10 @@ class Members:
         self.members[member] = shared_object(table)
 
     def remove(self, member: Member) -> None:
-        """Removes the member and its dropped columns: rows of a new table of this name replace the member's rows."""
+        """Removes the member and the record of its dropped columns.
+
+        The record must not apply to a new table of this name: the rows of the new table replace the member's rows.
+        """
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
@@ -143,8 +147,8 @@ class Members:
         """Returns the entries of `dropped` that the arrival's change alters; after it, `agreed` is the structure.
 
         `origins` has the earlier names of columns that keep their values under new names. `was` is the agreed structure
-        before the change. If a column has another default there, rows of members that lack the column may have the old
-        or the new one.
+        before the change. If a column has another default in `was`, the target may have the old or the new default in
+        rows of members that lack the column.
         """
         there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}
@@ -216,8 +220,9 @@ class Members:
     def agreed(self, target: TableName) -> Table | None:
         """Returns the structure that the group has agreed on; None if there are no members.
 
-        It is the members' structure if all of them have the same, otherwise the recorded structure. Without a record,
-        it is the structure that fits most members; in optimistic mode, a structure with the columns of all members.
+        This is the members' structure if all members have the same structure and miss no change (`is_uniform`), and the
+        recorded structure if not. Without a record, it is the structure that fits most members; in optimistic mode, a
+        structure with the columns of all members.
         """
         tables = [table for _, table in self.of(target)]
         if not tables:

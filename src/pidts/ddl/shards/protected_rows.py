@@ -1,8 +1,8 @@
 """Leaves out the parts of a statement that would remove rows of other shards from a target table.
 
 A shard's `TRUNCATE`, `DROP TABLE`, `DROP DATABASE`, `CREATE OR REPLACE`, or a `RENAME` by which it leaves, would also
-remove the other shards' rows. So the target does not run such a statement, and the shard's own rows also stay. But
-these statements change the recorded structures of the source, so later rows are read correctly.
+remove the other shards' rows. So the target does not run these parts of a statement, and the shard's own rows also
+stay. But the whole statement changes the recorded structures of the source, so later rows are read correctly.
 """
 
 from __future__ import annotations

@@ -49,7 +49,11 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 
 
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
-    """Reads from the record the tables of sources that have not begun: only changes of their target tables wait."""
+    """Reads the tables of sources that have not begun from the target's record.
+
+    Without these tables, every change would wait for these sources. With them, a change waits only for the shards of
+    its target table.
+    """
     with closing(context.target.connect()) as session:
         for source in absent:
             rules = groups.rules.get(source)

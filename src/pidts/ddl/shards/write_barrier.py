@@ -6,8 +6,8 @@ the change would wait for their checkpoints. So these shards are held tables mea
 of the task have stopped writing to the target table.
 
 The state of the barrier is not durable. If a part does not report in time that it has stopped, the change begins
-without it. The part may be down, or may be writing to a table that another session has locked: then its writes wait on
-the target.
+without this report. Either the part is down, or it is writing to a table that another session has locked: in the second
+case, the target lets its writes wait.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _IN_CODE_POINT_ORDER = frozenset({"utf8mb3", "utf8mb4", "ascii"})
 
 @dataclass(frozen=True, slots=True)
 class Collation:
-    """A collation of a server, which compares texts."""
+    """A server's collation: the rule by which the server compares texts."""
 
     name: str
     pads: bool

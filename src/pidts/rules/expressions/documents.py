@@ -4,7 +4,8 @@ A JSON column has the text that the server writes for a document. The text shows
 double, `"2"` a text. But a date (`CAST(NOW() AS JSON)`) looks like a text with the same characters. If this matters for
 a comparison, the comparison is refused when the expression is parsed.
 
-For MariaDB, which stores JSON as text and compares extracted values by other rules, these functions are refused.
+MariaDB stores JSON as text and compares extracted values by other rules. So JSON_EXTRACT, `->` and `->>` are refused
+if the source is MariaDB.
 """
 
 from __future__ import annotations

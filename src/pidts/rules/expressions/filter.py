@@ -71,10 +71,10 @@ class ExpressionFilter:
     def dropped(
         self, batch: ChangeBatch, besides: Collection[Op] = (), times: pa.Array | None = None
     ) -> pa.BooleanArray | None:
-        """Returns TRUE for each change that is not replicated; None if no rule concerns the table.
+        """Returns TRUE for each change that a rule drops; None if no rule applies to any of the changes.
 
-        Changes of the kinds in `besides` are not checked: another filter drops them. `times` has the times of the
-        changes in the source's log, for expressions that use them.
+        Changes of the kinds in `besides` are not checked, since the event filter drops them. `times` has the times of
+        the changes in the source's log, for expressions that use them.
         """
         rules = [
             rule for rule in self.rules if rule.concerns(batch.table.name) and _op_and_texts(rule)[0] not in besides

@@ -38,7 +38,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionToken:
-    """A token. A name or a text has no quotes and escapes any more; every other token is as written."""
+    """A token. The token of a name or a text lacks the quotes and escapes; every other token is as written."""
 
     lexeme: Lexeme
     text: str

@@ -63,7 +63,10 @@ def time(text: str) -> int:
 
 
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
-    """Returns the value of `TIMESTAMP '2024-02-29 12:00:00+08:00'` (or without offset) in the task's time zone."""
+    """Returns the value of `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone.
+
+    Without an offset, the text is in this time zone already.
+    """
     found = _WITH_OFFSET.match(text)
     if found is None:
         return moment(text)
@@ -198,11 +201,11 @@ _SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DA
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
 _MOST_DAYS = 100 * 365
-"""The longest interval, in days. No interval of this length leads from the time of a change to an invalid date."""
+"""The longest interval, in days. No interval up to this length leads from the time of a change to an invalid date."""
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
-    """Returns `NOW() ± INTERVAL 3 MONTH`. If the resulting month lacks this day, the result is its last day."""
+    """Returns `NOW() ± INTERVAL 3 MONTH`. If the resulting month lacks this day, the result is the month's last day."""
     units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
     given, name = amount.constant, unit.constant
     if isinstance(given, str) and _WHOLE.match(given):

@@ -24,7 +24,7 @@ class Literal:
 
     value: int | Decimal | float | str | bytes | None
     is_truth: bool = False
-    """Whether the constant is written as TRUE or FALSE: in JSON, these are no numbers."""
+    """Whether the constant is written as TRUE or FALSE: in JSON, TRUE and FALSE are no numbers."""
 
 
 @dataclass(frozen=True, slots=True)

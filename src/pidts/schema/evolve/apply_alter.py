@@ -193,7 +193,10 @@ def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
 
 
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
-    """Adds a column. IF NOT EXISTS skips it if `named`, the old columns and those of earlier clauses, has its name."""
+    """Adds a column. With IF NOT EXISTS, a column whose name is in `named` is not added.
+
+    `named` has the names of the old columns, and of the columns in earlier clauses.
+    """
     if action.if_not_exists and _fold(action.column.name) in named:
         return slots
     return _move(table, [*slots, _Slot(None, action.column, place)], action)
@@ -262,7 +265,10 @@ def _charset(
 
 
 def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.ConvertCharset | None:
-    """Returns the statement's last CONVERT, or None. On MariaDB, it has the collation that any CONVERT last named."""
+    """Returns the statement's last CONVERT, or None.
+
+    On MariaDB, this CONVERT has the collation of the last CONVERT that names a collation.
+    """
     several = _of(alter.ConvertCharset, actions)
     if not several:
         return None

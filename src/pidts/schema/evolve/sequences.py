@@ -45,7 +45,7 @@ def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -
 
 
 def sequences_before(sequences: Sequences, statement: ddl.Statement) -> Sequences:
-    """Returns the sequences before a statement, as far as `sequences`, those after the statement, show them."""
+    """Returns the sequences before a statement, as far as the sequences after the statement (`sequences`) show them."""
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences - {*made}) | {*there, *gone}

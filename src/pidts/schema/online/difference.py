@@ -1,7 +1,8 @@
 """Makes an ALTER TABLE from the difference of two structures, if no other ALTER TABLE makes the same difference.
 
 This module is used if the statements between the two structures are unknown. If one column is gone and another column
-is new, the old column was either renamed or dropped. The structures do not show this, so no ALTER TABLE is returned.
+is new, the old column was either renamed or dropped. The structures do not show which of the two has happened, so no
+ALTER TABLE is returned.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class OnlineDdl:
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """Returns the real tables whose shadow this may be; None if its name may be cut off: then any table may be."""
+        """Returns the real tables to which this shadow may belong; None (any table) if its name may be cut off."""
         if len(shadow.name) >= _LONGEST:
             return None
         name = self._found(self.shadow, shadow) or ""

@@ -4,8 +4,8 @@ Each statement that alters the shadow is remembered. At the swap, these statemen
 ALTER TABLE. This ALTER TABLE is checked before it runs: it must lead from the real table's structure to exactly the
 shadow's structure, since rows after the swap have this structure. The check fails if the real table was also altered
 without the tool, or if the statements are unknown because the shadow existed before the task. Then an ALTER TABLE is
-made from the difference of the two structures, if no other ALTER TABLE makes the same difference. If another one could,
-the task halts at the swap.
+made from the difference of the two structures, if no other ALTER TABLE makes the same difference. If several ALTER
+TABLEs could make it, the task halts at the swap.
 
 The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
 real table's rows:

@@ -113,7 +113,10 @@ def statements_in(text: str, default_schema: str, dialect: Dialect) -> list[tupl
 
 
 def _of_transaction(parts: Sequence[tuple[str, str]], dialect: Dialect) -> ddl.Statement:
-    """Returns one statement for all statements of a transaction, with all tables whose rows they may change."""
+    """Returns one statement for all statements of a transaction, with all tables whose rows they may change.
+
+    The result has no tables if the tables of a statement are not known.
+    """
     verb, names = "", dict[TableName, None]()
     for part, schema in parts:
         statement = classify(part, schema, dialect=dialect)

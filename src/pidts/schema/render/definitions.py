@@ -87,7 +87,10 @@ def computed_clause(
 
 
 def default_sql(kind: ColumnType, default: str) -> str:
-    """Returns a default for MySQL; a function call, or a default of TEXT, BLOB, JSON or GEOMETRY, in parentheses."""
+    """Returns a default for MySQL: in parentheses if it is a function call, or if MySQL allows no other form.
+
+    For TEXT, BLOB, JSON and GEOMETRY, MySQL allows only defaults in parentheses.
+    """
     if default.startswith("(") or default.lower().startswith("current_timestamp"):
         return default
     return f"({default})" if kind.kind in _UNLIMITED or _CALL.match(default) else default

@@ -206,7 +206,7 @@ class _Previewer:
             columns=(),
             statements=statements,
             finish=(),
-            notes=("each change becomes a record from the start of the task on; existing rows are not copied",),
+            notes=("each change after the task's first position becomes a record; existing rows are not copied",),
             problems=(),
             size=size,
         )

@@ -89,7 +89,7 @@ class Draft:
         yield f"name: {_scalar(self.name)}"
         yield "task-mode: all          # copy the existing rows, then follow the changes; or: full, incremental"
         if self.look.case_matters:
-            yield "case-sensitive: true    # names on this source differ in upper and lower case only"
+            yield "case-sensitive: true    # names of tables on this source differ only in upper and lower case"
 
     def _servers(self) -> Iterator[str]:
         yield "target-database:"

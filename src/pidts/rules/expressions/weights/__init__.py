@@ -59,8 +59,8 @@ _OTHERS = {
 }
 
 _APART = {"unicode_ci": (0x10000, POINTS), "0900_ai_ci": (0xAC00, 0xD7A4), "gbk_chinese_ci": (0x80, POINTS)}
-"""For some collations, a range of code points. LIKE distinguishes them from all others, although `=` does not: servers
-compute the weights of these code points, and have no table of them.
+"""For some collations, a range of code points. LIKE distinguishes each of these code points from all other characters,
+although `=` does not: servers compute the weights of these code points, and have no table of them.
 """
 
 

@@ -76,7 +76,7 @@ def _keep_or_empty(config: TaskConfig) -> str:
     joins = ""
     if len({one.target for one in directions}) > 2:
         joins = f", and joins: {config.zone} for zone {config.zones.target}"
-    text = f"write {', '.join(keys)} in pidts, for both directions{joins} ({_PAGE})"
+    text = f"write {', '.join(keys)} under the key pidts in the file of each direction{joins} ({_PAGE})"
     return f"To keep the rows of both zones, {text}. Otherwise empty the table in the target's zone. {LOOK_FIRST}"
 
 
