@@ -30,8 +30,8 @@ The change continues when its shard group allows it (`pidts.ddl.shards.coordinat
 ddl command.
 
 6. The process dies while some changes wait: the checkpoints hold their tables before these changes. The next run
-   reaches the changes again, and they arrive at their groups again. Apart from the arrivals, the process had only the
-   structure that each group had agreed on in memory, and the target has a record of this structure.
+   reaches the changes again, and they arrive at their groups again. Nothing else of a group's state is lost: the target
+   has records of the agreed structure, of dropped columns and of missed changes.
 7. The process dies while the leader's statement runs, or after it (`pidts.apply.ddl.runner`): either the change is done
    for all members that had arrived, or all of them arrive again.
 8. The process dies after the statement, before the other members are informed: each of them finds in the journal that

@@ -9,8 +9,8 @@ A copied row passes only the mappings and the route: as in DM, filters do not ap
 
 If several tables map to one target table, rows of two of these tables may have the same key. They stay two rows if the
 extracted columns are part of the target's key (`keyed`), as in `PRIMARY KEY (id, from_table)`. Then the extracted
-columns are part of every unique key, and their collation distinguishes all texts. So rows of different tables never
-have equal keys.
+columns are part of every unique key, and their collation distinguishes all texts. So rows of tables with different
+extracted values never have equal keys.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
     """Yields the tables that a statement may change or create, each with a flag: whether the table is certainly new.
 
-    `there` has the known tables: a DROP DATABASE affects those of the database, and a statement that cannot be parsed
-    may affect those whose names occur in it.
+    `there` has the known tables. A DROP DATABASE affects each known table of the database. A statement that cannot be
+    parsed may affect each known table whose name occurs in the statement.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():

@@ -40,7 +40,7 @@ def bytes_as_label(data: bytes) -> str:
 
 
 def text_of(data: bytes, charset: str) -> str | None:
-    """Returns the text of these bytes in a charset; None if this module has no codec for it, or if they are no text.
+    """Returns the text of these bytes in a charset; None if the bytes are no text, or if the charset has no codec here.
 
     If there are too few bytes for a character, zeros are put before them, as servers do.
     """

@@ -142,7 +142,7 @@ def _number(value: TextLiteral | BytesLiteral | Number) -> Decimal:
 
 
 def _whole(value: TextLiteral | BytesLiteral | Number) -> int:
-    """Returns the whole number that servers store: halves are rounded away from zero, or to even with an exponent."""
+    """Returns the whole number that servers store. A half is rounded away from zero, with an exponent to even."""
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
