@@ -16,7 +16,7 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_command, show_ddl_list, show_halt, show_halts, show_retry
 from pidts.cli.errors import remember_task
-from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, Table, TableName
+from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Halted, Lsn, Table, TableName
 from pidts.model.advice import COMPARE_TODO, OTHER_ROW_TODO, RETRY
 from pidts.schema import PartitionRows
 from pidts.target.difference import refuse_shortened, refuse_unfillable
@@ -428,18 +428,32 @@ def test_advice_names_the_cure(halt: Halt, words: str) -> None:
 
 def test_between_zones_the_advice_after_a_refused_row_does_not_copy_again() -> None:
     """The command refuses it there. An example is a key that differs from another zone's only in spaces at its end."""
-    halt = replace(ROWS, code="target-refused", todo=f"Give the keys the source's collations. {OTHER_ROW_TODO}")
-    try:
-        remember_task(Path("t"), between_zones=True)
-        says = advice(halt, "t")
-        assert "--resync" not in says
-        assert says.startswith("Give the keys the source's collations. ")
-        assert "pidts ddl retry t --table shop.b" in says
-        assert "pidts zones return FILE ZONE" in says
-        assert advice(replace(CHANGE, tables=()), "t") == "Mend it. " + advice(replace(CHANGE, todo="", tables=()), "t")
-    finally:
-        remember_task(None)
-    assert "--resync" in advice(halt, "t")
+    error = Halted("target-refused", "no", todo=f"Give the keys the source's collations. {OTHER_ROW_TODO}")
+    says = advice(Halt.of(error, ROWS.tables, AT, source="s", into_zone="c"), "t")
+    assert "--resync" not in says
+    assert says.startswith("Give the keys the source's collations. ")
+    assert says.count("pidts ddl retry t --table shop.b") == 1
+    assert says.count("pidts zones return FILE c") == 1
+    assert "differ only in spaces" in says
+    for code, todo in (("target-refused", COMPARE_TODO), ("value-not-mapped", "Mend it.")):
+        halt = replace(ROWS, code=code, todo=todo, into_zone="")
+        assert "--resync" not in advice(halt, "t")
+        assert advice(halt, "t").count("fill the whole zone again: pidts zones return FILE ZONE") == 1
+    assert "--resync" in advice(Halt.of(error, ROWS.tables, AT, source="s"), "t")
+
+
+@pytest.mark.parametrize("code", ["target-refused", "ddl-not-translatable", "rename-moves-rows", "objects-depend"])
+def test_between_zones_the_advice_after_a_schema_change_does_not_copy_again(capsys: Output, code: str) -> None:
+    halt = replace(CHANGE, code=code, into_zone="c")
+    assert "--resync" not in advice(halt, "t")
+    show_command(replace(HALTED, halt=halt), CommandKind.SKIP, (), given=False, as_json=False)
+    text = said(capsys)
+    assert "--resync" not in text
+    if code != "rename-moves-rows":
+        assert (
+            "let the task carry this command out, then fill the whole zone again:\n    pidts zones return FILE c"
+            in text
+        )
 
 
 @pytest.mark.parametrize(

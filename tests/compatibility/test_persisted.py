@@ -97,6 +97,8 @@ def test_a_recorded_halt_is_read_and_written_as_it_was() -> None:
     assert (halt.tables, halt.lsn, halt.key) == ((TableName("shop", "orders"),), Lsn(0, 42, 1188), "id=50")
     assert json.loads(halt.dumps()) == sample
     assert Halt.loads(json.dumps({**sample, "added by a later version": 1})) == halt
+    in_zone = replace(halt, into_zone="b", is_earlier=True)
+    assert Halt.loads(in_zone.dumps()) == in_zone
 
 
 @pytest.mark.parametrize("file", ["row-lock-0.1.0.json", "held-changes-0.1.0.json"])

@@ -34,7 +34,9 @@ from pidts.model import (
     Table,
     TableName,
     Transaction,
+    Where,
 )
+from pidts.model.advice import RESYNC
 from pidts.rules import (
     AllowList,
     ColumnMapping,
@@ -81,6 +83,23 @@ def interpreted(
     shared_tables: SharedTables | None = None,
     writing: ApplyRules | None = None,
 ) -> DueStatement | ChangeWaits | None:
+    return Interpreter(
+        due=due_change(sql, rules, *names, keys=keys, is_ours=is_ours, writing=writing),
+        command=command,
+        shared_tables=shared_tables or SharedTables(ShardGroups(), "s", rules),
+        shadows=dict,
+        keyed_by=lambda _: frozenset(),
+    ).found()
+
+
+def due_change(
+    sql: str,
+    rules: Rules,
+    *names: str,
+    keys: tuple[Key, ...] = KEYS,
+    is_ours: Callable[[TableName], bool] | None = None,
+    writing: ApplyRules | None = None,
+) -> DueChange:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
         task="t",
@@ -102,13 +121,18 @@ def interpreted(
     entry = LogEntry(transaction, Extent(1, 4, 96))
     due = DueChange(context, TransactionClassifier(rules.allow, Dialect()), relay, entry, is_ours or rules.allow)
     vars(due)["query"] = Query("shop", sql)
-    return Interpreter(
-        due=due,
-        command=command,
-        shared_tables=shared_tables or SharedTables(ShardGroups(), "s", rules),
-        shadows=dict,
-        keyed_by=lambda _: frozenset(),
-    ).found()
+    return due
+
+
+def test_a_halt_between_zones_advises_no_copy_of_the_table() -> None:
+    error = Halted("ddl-moves-rows", "no", where=Where(table="shop.t_1"), todo=f"Copy the table again: {RESYNC}")
+    sql, rules = "ALTER TABLE t_1 ADD c INT", Rules(allow=AllowList(do_dbs=("shop",)))
+    assert due_change(sql, rules, "t_1").failed_halt(error).todo == (
+        "Copy the table again: pidts run TASK --resync s:shop.t_1"
+    )
+    between = due_change(sql, rules, "t_1", writing=ApplyRules(zone="a", into_zone="b")).failed_halt(error)
+    assert between.into_zone == "b"
+    assert between.todo.startswith("Copy the table again: pidts zones return FILE b, which copies all tables")
 
 
 ONE = Rules(routes=Routes((RouteRule("shop", "t_*", "all", "t"),)))

@@ -46,7 +46,6 @@ def opened(task: Path, *, debug: bool, quiet: bool = False, notes: bool = False)
     set_up_logs(debug=debug, quiet=quiet and sys.stderr.isatty())
     remember_task(task)
     parts = load_parts(task)
-    remember_task(task, between_zones=parts[0].is_between_zones)
     for note in parts[0].notes if notes else ():
         print(f"note: {note}", file=sys.stderr)
     return parts

@@ -29,21 +29,13 @@ _log = structlog.get_logger(__name__)
 
 _task: list[Path] = []
 """The task file of the current command; empty until it is known."""
-_between_zones: list[bool] = [False]
-"""Whether the current command's task carries changes between zones."""
 _service: list[str] = ["", ""]
 """The options of the current command that name its service, and the options with which `pidts serve` starts it."""
 
 
-def remember_task(path: Path | None, *, between_zones: bool = False) -> None:
+def remember_task(path: Path | None) -> None:
     """Remembers the task file of the current command, so that errors can name it. None forgets it."""
     _task[:] = [] if path is None else [path]
-    _between_zones[0] = between_zones
-
-
-def is_between_zones() -> bool:
-    """Whether the current command's task carries changes between zones, so that no table can be copied again."""
-    return _between_zones[0]
 
 
 def for_this_task(text: str) -> str:

@@ -141,7 +141,15 @@ class DueChange:
         tables = self.planned.tables if error.where.table else None
         statement = self.entry.transaction.ddl or ""
         halted = self._halted(tables or ())
-        return Halt.of(error, halted, self.lsn, source=self.source, position=self.position, statement=statement)
+        return Halt.of(
+            error,
+            halted,
+            self.lsn,
+            source=self.source,
+            position=self.position,
+            statement=statement,
+            into_zone=self.context.writing.into_zone,
+        )
 
     def _halted(self, tables: Collection[TableName]) -> tuple[TableName, ...]:
         return tuple(sorted(filter(self.concerns, tables)))

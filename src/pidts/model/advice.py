@@ -23,6 +23,8 @@ RESYNC = "pidts run TASK --resync TABLE"
 """For a table that has halted at a row: the task copies the table again, and skips the table's log up to this copy."""
 RESYNC_ALL = "pidts run TASK --resync"
 """For a task whose log is lost: the task continues from a new position."""
+FILL_ZONE = "pidts zones return FILE ZONE"
+"""For a task between zones, whose tables cannot be copied again: copies all tables of the zone from another zone."""
 MAKE_EQUAL = f"make the target equal to the source: {RESYNC_ALL}"
 """The advice if records on the target are damaged."""
 REJOIN = (
@@ -89,6 +91,19 @@ def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> 
     first = shlex.quote(str(next(iter(tables))))
     text = _RESYNC_OF_TABLE.sub(lambda found: f"{found[1]}{again}", text)
     return _DDL_OF_TABLE.sub(lambda found: f"{found[1]}{first}", text)
+
+
+def for_zone(text: str, zone: str) -> str:
+    """Returns the advice for a table in a zone: to fill the whole zone, in place of copying one table again.
+
+    `zone` is the zone's name; empty if it is not known.
+    """
+    return text.replace(RESYNC, f"{fill_zone(zone)}, which copies all tables of the zone (docs/operate/zones.md)")
+
+
+def fill_zone(zone: str) -> str:
+    """Returns the command that fills a zone; `zone` is empty if the zone's name is not known."""
+    return FILL_ZONE.replace("ZONE", zone or "ZONE")
 
 
 CHECKPOINT = "pidts_meta.checkpoint"

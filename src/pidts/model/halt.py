@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from pidts.model.advice import with_place, with_tables
+from pidts.model.advice import for_zone, with_place, with_tables
 from pidts.model.errors import PidtsError, listed
 from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
@@ -50,6 +50,8 @@ class Halt:
 
     is_earlier: bool = False
     """Whether the halt was recorded before the task's last start, and the task has not reached its place since then."""
+    into_zone: str | None = None
+    """The zone of the target, whose tables cannot be copied again (`pidts.apply.apply_rules`); None: it is no zone."""
 
     @property
     def place(self) -> str:
@@ -71,8 +73,10 @@ class Halt:
         """Returns the halt as JSON, in which the schema and the name of a table are separate values."""
         tables = [[name.schema, name.name] for name in self.tables]
         data = {**self.to_json(), "tables": tables, "values": list(self.values)}
-        if not self.is_earlier:  # earlier versions have not recorded it
+        if not self.is_earlier:  # earlier versions have not recorded these two
             del data["is_earlier"]
+        if self.into_zone is None:
+            del data["into_zone"]
         return json.dumps(data)
 
     @classmethod
@@ -95,9 +99,12 @@ class Halt:
         position: str = "",
         statement: str = "",
         since: float = 0.0,
+        into_zone: str | None = None,
     ) -> Halt:
         """Returns the halt for an error. The commands in its advice name the source, the place and the tables."""
-        todo = with_tables(with_place(error.todo or error.usual_todo, source, str(lsn)), source, tables)
+        todo = error.todo or error.usual_todo
+        todo = for_zone(todo, into_zone) if into_zone is not None else todo
+        todo = with_tables(with_place(todo, source, str(lsn)), source, tables)
         return cls(
             tables=tables,
             lsn=lsn,
@@ -110,6 +117,7 @@ class Halt:
             since=since,
             instead=error.instead,
             values=error.values,
+            into_zone=into_zone,
         )
 
     @property

@@ -13,6 +13,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import TargetSession
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Checkpoint, Column, ColumnType, DecodeError, Fenced, Halted, Kind, Lsn, Table, TableName, Where
+from pidts.model.advice import RESYNC
 from pidts.plan import HeldTables, PlanState
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.task.run.halted_tables import HaltedTables
@@ -76,6 +77,20 @@ def test_the_place_of_a_halt_is_named_as_the_source_names_it(halting: HaltedTabl
     assert halting.halt_table_of(Halted("row-diverged", "no", where=Where(table="shop.a", position=named)))
     (halt,) = halting.rows
     assert halt.position == position
+
+
+@pytest.mark.parametrize(("zone", "named"), [("c", "c"), ("", "ZONE")], ids=["named", "not named"])
+def test_the_halt_of_a_table_in_a_zone_advises_no_copy_of_the_table(
+    target: TargetSession, zone: str, named: str
+) -> None:
+    halting = begun(HaltedTables("t", "s", into_zone=zone), target)
+    error = refused("shop.a")
+    error.todo = f"Correct the value, then copy the table again: {RESYNC}"
+    assert halting.halt_table_of(error)
+    (halt,) = halting.rows
+    assert halt.into_zone == zone
+    assert f"pidts zones return FILE {named}, which copies all tables of the zone" in halt.todo
+    assert "--resync" not in halt.todo
 
 
 def test_a_halt_that_is_taken_off_the_record_is_tried_again(

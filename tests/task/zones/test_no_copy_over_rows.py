@@ -46,7 +46,7 @@ def test_only_between_zones_and_only_over_rows(mode: CopyMode, *, is_between_zon
     config = cast(
         "TaskConfig",
         SimpleNamespace(
-            is_between_zones=is_between_zones, source=SimpleNamespace(source_id="a"), path=Path("zones.yaml")
+            into_zone="b" if is_between_zones else None, source=SimpleNamespace(source_id="a"), path=Path("zones.yaml")
         ),
     )
     full, empty = (

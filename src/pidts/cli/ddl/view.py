@@ -22,9 +22,9 @@ from pidts.cli.backlog_text import (
     since,
 )
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
-from pidts.cli.errors import for_this_task, is_between_zones, show_error
+from pidts.cli.errors import for_this_task, show_error
 from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, Halt, Halted, TableName, Where
-from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, with_place, with_tables, with_task
+from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, fill_zone, with_place, with_tables, with_task
 from pidts.model.errors import escaped, in_one_line, listed, plural
 from pidts.task.operate.ddl_commands import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
@@ -49,16 +49,15 @@ _TARGET_REFUSES = frozenset({_REFUSED, "target-shape", TRANSACTION_TOO_LARGE})
 """Codes of halts at rows that the target refuses. The advice of such a halt says what to correct on the target, or is
 `COMPARE_TODO` if the target has not named the cause.
 """
-_RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync")
+_RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync|pidts zones return ")
 """Patterns of commands in a halt's own advice. A sentence that only mentions `--resync` does not match."""
 _ALWAYS = "Then copy the table again"
 """A part of the advice of halts at statements after which rows of the target have other values than on the source."""
-_IN_ZONES = (
-    "Between zones, a table cannot be copied again. Change or delete the row that is in the way in a session of a "
-    "program, for example a row of the target whose key differs only in spaces at its end. To fill the whole zone "
-    "again, run: pidts zones return FILE ZONE (docs/operate/zones.md)"
+_ROW_IN_ZONE = (
+    "If a row of the target is in the way, change or delete this row in a session of a program, so that the tasks "
+    "carry the change to the other zones. For example, its key may differ only in spaces at its end"
 )
-"""The advice in place of a copy, if the task is between zones."""
+"""The advice about a row that a zone refuses. A correction on the source would be later in the log than this row."""
 _DEPENDED_ON = frozenset({"objects-depend"})
 """Codes of halts at statements that the target refuses as long as other objects depend on the table."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
@@ -79,31 +78,22 @@ def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
     """Returns the advice about a halt as sentences without a full stop; see `advice`."""
     todo = with_task(halt.todo.rstrip("."), task)
     steps = [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
-    if is_between_zones():
-        return _without_copies(steps)
-    if _COPIES_AGAIN.search(todo) and not any("top the task" in step for step in steps):
+    if halt.into_zone is None and _COPIES_AGAIN.search(todo) and not any("top the task" in step for step in steps):
         steps.append(f"Stop the task before you copy the table again {_SERVICE_STOPS}")
     return steps
-
-
-def _without_copies(steps: Sequence[str]) -> list[str]:
-    """Returns the steps without the sentences that copy a table again, and what helps between zones instead."""
-    kept = [[one for one in step.split(". ") if not _COPIES_AGAIN.search(one)] for step in steps]
-    if sum(map(len, kept)) == sum(len(step.split(". ")) for step in steps):
-        return list(steps)
-    return [*(". ".join(step) for step in kept if step), _IN_ZONES]
 
 
 def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
     at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
     tables = shlex.quote(_of_source(halt.tables, source))
     resync = f"stop the task, then run: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
+    copy = f"copy the table again: {resync}" if halt.into_zone is None else _fill(halt.into_zone)
     if is_waiting_for_shards(halt):
         return [f"See: pidts ddl list {quoted}"]
     if halt.statement and halt.code in _NEEDS_COPY:
         first = f"First run: pidts ddl replace {quoted} {_prefilled(halt, at)}"
         when = "Then" if _ALWAYS in halt.todo else "If rows then have wrong values,"
-        return [first, f"{when} copy the table again: {resync}"]
+        return [first, f"{when} {copy}"]
     if halt.statement and halt.code in _DEPENDED_ON:
         again = f"Then run: pidts ddl retry {quoted} {at} --yes; then create the objects again that are still valid"
         whole = _prefilled(halt, at, before="DROP ...; ", after="; CREATE ...", confirmed=False)
@@ -134,12 +124,20 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
     if _RETRIES.search(halt.todo):
         return []
     names_cause = halt.code in _TARGET_REFUSES and halt.todo != COMPARE_TODO
-    if _COPIES_AGAIN.search(halt.todo):
-        return [f"If you have corrected the target, run: {again}"] if names_cause else []
-    if halt.code in _TARGET_DIFFERS or (names_cause and halt.code != _REFUSED):
+    copies = _COPIES_AGAIN.search(halt.todo) is not None
+    if not copies and (halt.code in _TARGET_DIFFERS or (names_cause and halt.code != _REFUSED)):
         return [f"Then run: {again}"]
+    if halt.into_zone is not None:
+        fills = [] if copies else [f"If the target cannot take the row, {_fill(halt.into_zone)}"]
+        return [_ROW_IN_ZONE, f"When the cause of the refusal is removed, run: {again}", *fills]
+    if copies:
+        return [f"If you have corrected the target, run: {again}"] if names_cause else []
     right = "Then run" if names_cause else "If the row is right: remove the cause of the refusal, then run"
     return [f"{right}: {again}", f"If the row is wrong: correct it on the source, {resync}"]
+
+
+def _fill(zone: str) -> str:
+    return f"fill the whole zone again: {fill_zone(zone)} (docs/operate/zones.md)"
 
 
 def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
@@ -293,11 +291,14 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
         )
     elif kind in {CommandKind.SKIP, CommandKind.REPLACE} and at.tables and not moved:
         of = at.source if at.halt is not None and is_waiting_for_shards(at.halt) else ""
+        zone = at.halt.into_zone if at.halt is not None else None
+        then = f"stop it, and copy the table again {_SERVICE_STOPS}" if zone is None else "fill the whole zone again"
+        again = f"pidts run TASK --resync {shlex.quote(_of_source(at.tables, of))}"
         says.append(
             "  Rows that are on the target stay as they are. If the source changed their values, let the task carry "
-            f"this command out, then stop it, and copy the table again {_SERVICE_STOPS}:"
+            f"this command out, then {then}:"
         )
-        says.append(for_this_task(f"    pidts run TASK --resync {shlex.quote(_of_source(at.tables, of))}"))
+        says.append(for_this_task(f"    {again if zone is None else fill_zone(zone)}"))
     return says
 
 

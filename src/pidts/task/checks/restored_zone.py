@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Halted, Lsn, Where
+from pidts.model.advice import fill_zone
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.task_needs import read_needs
@@ -65,5 +66,5 @@ def _restored(config: TaskConfig, what: str) -> Halted:
         where=Where(source=config.source.source_id, file=str(config.path)),
         todo="If somebody removed the task's records by hand while all zones were equal, run pidts relay forget TASK. "
         "If the zone was restored from a backup, later changes of its own programs are only in other zones. Then fill "
-        "the zone again from another zone: run pidts zones return FILE ZONE (docs/operate/zones.md)",
+        f"the zone again from another zone: run {fill_zone(config.zones.target)} (docs/operate/zones.md)",
     )

@@ -155,6 +155,11 @@ class TaskConfig:
         return bool(self.zones.name) and self.target.type == "mysql"
 
     @property
+    def into_zone(self) -> str | None:
+        """The zone of the target, as in `pidts.apply.apply_rules`; None: the target is not a zone."""
+        return self.zones.target if self.is_between_zones else None
+
+    @property
     def zone(self) -> str:
         """The zone of the source; empty if the file names none."""
         return self.zones.name

@@ -12,7 +12,7 @@ from pidts.batch.log_place import demand_same_log, place_to_prove
 from pidts.batch.workers import Workers, resume_point
 from pidts.binlog import FILE_HEAD
 from pidts.model import Checkpoint, Halted, PidtsError, Position, PrecheckFailed, SourceTablesKey, parse_gtid_set
-from pidts.model.advice import for_channel
+from pidts.model.advice import fill_zone, for_channel
 from pidts.model.errors import listed, sentence, utc_time
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
@@ -250,7 +250,7 @@ def with_loss_explained(
     if is_one_of_several:
         command += f" {config.source.source_id}:"
     if config.is_between_zones:
-        command = "pidts zones return FILE ZONE, which fills a zone again from another one (docs/operate/zones.md)"
+        command = f"{fill_zone(config.zones.target)}, which fills a zone again from another one (docs/operate/zones.md)"
     equal, repair = f"and make the target equal: {command}", f"Copy the rows that may have changed, online: {command}"
     if config.target.is_datacenter:
         equal = _begin_anew(config)

@@ -166,7 +166,7 @@ class Attempts:
         """The number of jobs that Spark has completed in all attempts."""
         self._disk_is_low = False
         self._next = NextAttempt(resync, rewind)
-        self._halted = HaltedTables(config.name, config.source.source_id)
+        self._halted = HaltedTables(config.name, config.source.source_id, into_zone=config.into_zone)
         self._apart = ObservedTables(self._halted, RetriedTables(), LockedRows(config, shared.alerts))
         self._is_asked_again = False
         """Whether another attempt is wanted: the target may accept the refused rows now, or the source is back."""

@@ -67,13 +67,19 @@ class HaltedTables:
     """The tables of one source that halt, over the attempts of one run."""
 
     def __init__(
-        self, task: str, source: str, *, record_seconds: float = 1.0, now: Callable[[], float] = time.time
+        self,
+        task: str,
+        source: str,
+        *,
+        into_zone: str | None = None,
+        record_seconds: float = 1.0,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """`record_seconds` is the interval at which the record is read, since an operator may have removed a halt.
 
-        `now` returns the seconds since 1970.
+        `into_zone` is the zone of the target, as in `Halt`. `now` returns the seconds since 1970.
         """
-        self._task, self._source = task, source
+        self._task, self._source, self._into_zone = task, source, into_zone
         self._record_seconds, self._now = record_seconds, now
         self._halted: dict[TableName, Halt] = {}
         self._rules = Rules()
@@ -145,7 +151,7 @@ class HaltedTables:
         at = min(map(stream.state.at, names))
         position = self._position(error.where.position, at)
         since = self._previous.since(names[0], at) or self._now()
-        halt = Halt.of(error, names, at, source=self._source, position=position, since=since)
+        halt = Halt.of(error, names, at, source=self._source, position=position, since=since, into_zone=self._into_zone)
         if error.code == "target-shape" and any(map(self._rules.routes.may_merge, names)):
             todo = with_place(_BESIDE_OTHERS, self._source, "")
             halt = replace(halt, todo=with_tables(todo, self._source, names))

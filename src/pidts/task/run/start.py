@@ -37,6 +37,7 @@ from pidts.model import (
     Where,
     epoch_before_first,
 )
+from pidts.model.advice import fill_zone
 from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.plan.continuity import Discontinuity
@@ -288,7 +289,7 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
             "zone-copy",
             "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Fill the whole zone again: pidts zones return FILE ZONE (docs/operate/zones.md)",
+            todo=f"Fill the whole zone again: {fill_zone(config.zones.target)} (docs/operate/zones.md)",
         )
 
 

@@ -83,6 +83,7 @@ from pidts.model import (
     TableName,
     Where,
 )
+from pidts.model.advice import fill_zone
 from pidts.model.errors import listed, named, plural
 from pidts.plan import CopyMode, CopyState, HeldTables, Phase, PlanState, RelevanceKind, copied_at, dealing_of, run_of
 from pidts.plan.state import held_at
@@ -660,13 +661,13 @@ def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[TableFit]) -> None
         RENAME TABLE shop.t TO old.t, new.t TO shop.t
     """
     names = [str(fit.name) for fit in fits if fit.has_rows]
-    if config.is_between_zones and names:
+    if config.into_zone is not None and names:
         raise Halted(
             "zone-copy",
             f"the log does not show the structure of {listed(names)}, and the target's zone has rows under this name. "
             "A copy would overwrite or remove rows that were written there",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Fill the whole zone again: pidts zones return FILE ZONE (docs/operate/zones.md)",
+            todo=f"Fill the whole zone again: {fill_zone(config.into_zone)} (docs/operate/zones.md)",
         )
 
 

@@ -43,7 +43,7 @@ def job_context(
             version_column=config.version_column,
             converges=config.zones.converges,
             zone=config.zone,
-            into_zone=config.zones.target if config.is_between_zones else None,
+            into_zone=config.into_zone,
             owners=config.zones.owners,
             on_divergence=config.on_divergence,
             has_locks=has_locks,
