@@ -8,6 +8,7 @@ from pidts.login.failures import (
     out_of_order,
     refused,
     seen_host,
+    unusable_account,
     without_password,
 )
 from pidts.login.tls import Mode, Tls

@@ -19,6 +19,22 @@ _NONE_SENT = {
 The values are the environment variable from which commands read a URL's password, and a URL that names another
 variable.
 """
+_LOCKED = "As an administrator of this server, run: ALTER USER 'user'@'host' ACCOUNT UNLOCK"
+_TOO_MANY = "The server has refused too many logins of this account in a row. Find the program with a wrong password"
+_EXPIRED = "Give the account a new password: ALTER USER 'user'@'host' IDENTIFIED BY 'new password'"
+_UNUSABLE = {
+    1820: _EXPIRED,
+    1862: _EXPIRED,
+    3118: _LOCKED,
+    3955: f"{_TOO_MANY} (MySQL counts them: FAILED_LOGIN_ATTEMPTS). {_LOCKED}",
+    4150: f"{_TOO_MANY} (MariaDB counts them: max_password_errors). As an administrator of this server, run: FLUSH "
+    "PRIVILEGES",
+    4151: _LOCKED,
+}
+"""The advice for errors of MySQL and MariaDB after which the account can use no password, keyed by the error's number.
+
+MariaDB lets an account with an expired password log in, and then refuses its statements (1820).
+"""
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors that mean a broken connection, and not a refusal by the server."""
 _DAMAGED = ("BAD_RECORD_MAC",)
@@ -32,6 +48,11 @@ def number_and_text(error: Exception) -> tuple[int, str]:
     if isinstance(error, pymysql.err.Error) and len(error.args) >= 2 and isinstance(error.args[0], int):
         return error.args[0], str(error.args[1])
     return 0, str(error) or type(error).__name__
+
+
+def unusable_account(number: int) -> str:
+    """Returns the advice if an account is locked or its password has expired; empty for another error's number."""
+    return _UNUSABLE.get(number, "")
 
 
 _SEEN = re.compile(r"for user '.*'@'([^']+)'|^Host '([^']+)' is not allowed")

@@ -1,21 +1,40 @@
-"""Logs in with the password that a file has now, so that a running task survives changes of the password."""
+"""Logs in with the password that a file has now, so that a running task survives changes of the password.
+
+Servers lock accounts after a few refused logins in a row (FAILED_LOGIN_ATTEMPTS of MySQL, max_password_errors of
+MariaDB). So a login that cannot know which password the server has now tries few passwords:
+
+- First comes the last password that the server has accepted. As long as the file is ahead of the server, no login is
+  refused. After the server's change, the first login of each process is refused once.
+- While these two passwords differ, only one login of this machine at a time tries them. Many connections that a run
+  opens at the same moment would otherwise all try the old password.
+- If all are refused, the login waits for another password in the file, which costs no attempt. At the end of the
+  wait, the login tries a new file's password once more.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import structlog
+
 from pidts.bounded_file import read_small
 from pidts.model.errors import LoginRefused
+
+_log = structlog.get_logger(__name__)
 
 _Connection = TypeVar("_Connection")
 
 _WAIT_SECONDS = 20.0
-"""The time between a new password in the file and the server's change that a login waits for."""
-_PAUSE_SECONDS = 2.0
+"""The time between a new password in the file and the server's change, or the reverse, that a login waits for."""
+_NEW_SECONDS = 60.0
+"""A file that was changed in this time may be ahead of the server, also for a process that has just started."""
+_LOOK_SECONDS = 1.0
 _CHANGED = (
     ". The server has accepted this password before. If it was changed, put the new password into the environment or "
     "the task file, and start the task again. A run reads a password-file at each login, so it needs no new start"
@@ -59,32 +78,80 @@ Two servers may share a password file, but their passwords do not change at the 
 
 
 def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _Connection:
-    """Logs in with the present password of the file, or with `login.password` if there is no file.
+    """Logs in with the password that the server has now: the present one of the file, or the one before it.
 
-    The file may have been written before the server's password was changed. So if the server refuses the file's
-    password, the function tries the last password that this server has accepted, and then `login.password`. If the
-    password has changed twice since the task file was read, `login.password` is too old. A process that has not logged
-    in between the two changes knows only the oldest password, so it waits a while for the server's change.
+    If there is no file, logs in with `login.password`.
     """
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while True:
-        last = _last_accepted(login)
-        present = _present(login.password_file, last) if login.password_file else login.password
-        waiting = list(dict.fromkeys((present, last, login.password)))
-        while waiting:
-            password = waiting.pop(0)
-            try:
-                connection = log_in(password)
-            except LoginRefused as refused:
-                is_ahead = present not in (last, login.password)
-                if not waiting and (not is_ahead or time.monotonic() > deadline):
-                    if not login.password_file and _key(login) in _accepted:
-                        refused.todo = refused.todo.rstrip(".") + _CHANGED
-                    raise
-                continue
-            _accepted[_key(login)] = _Accepted(password)
-            return connection
-        time.sleep(_PAUSE_SECONDS)
+    if not login.password_file:
+        return _with_fixed_password(log_in, login)
+    tried = _present(login)
+    try:
+        return _with_known_password(log_in, login)
+    except LoginRefused as refused:
+        later = _awaited_password(login, tried)
+        if later is None:
+            if _key(login) in _accepted:
+                refused.todo = f"{refused.todo.rstrip('.')}. Write the account's password into {login.password_file}"
+            raise
+    with _alone(login.password_file):
+        return _accepted_by(log_in, login, later)
+
+
+def _with_fixed_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _Connection:
+    try:
+        return _accepted_by(log_in, login, login.password)
+    except LoginRefused as refused:
+        if _key(login) in _accepted:
+            refused.todo = refused.todo.rstrip(".") + _CHANGED
+        raise
+
+
+def _with_known_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _Connection:
+    """Logs in with the last password that the server has accepted, or else with the present one of the file."""
+    if (last := _last_accepted(login)) == _present(login):
+        return _accepted_by(log_in, login, last)
+    with _alone(login.password_file):
+        # Another thread may have logged in meanwhile.
+        last, present = _last_accepted(login), _present(login)
+        if last != present:
+            with suppress(LoginRefused):
+                return _accepted_by(log_in, login, last)
+        return _accepted_by(log_in, login, present)
+
+
+def _awaited_password(login: ServerLogin, tried: str) -> str | None:
+    """Waits for a change of the file or the server; returns the password to try then, or None if nothing may help."""
+    accepted = _accepted.get(_key(login))
+    is_new = _is_new(login.password_file)
+    if not is_new and accepted is None:
+        return None
+    _log.info(
+        "a server refuses the password of a file, which may be changed at this moment",
+        file=login.password_file,
+        server=f"{login.host}:{login.port}",
+        waits_seconds=_WAIT_SECONDS,
+    )
+    ends = time.monotonic() + _WAIT_SECONDS
+    while time.monotonic() < ends:
+        time.sleep(_LOOK_SECONDS)
+        if (present := _present(login)) != tried:
+            return present
+    return tried if is_new and accepted != _Accepted(tried) else None
+
+
+def _accepted_by(log_in: Callable[[str], _Connection], login: ServerLogin, password: str) -> _Connection:
+    connection = log_in(password)
+    _accepted[_key(login)] = _Accepted(password)
+    return connection
+
+
+@contextmanager
+def _alone(file: str) -> Iterator[None]:
+    """Waits until no other login of this machine, in any process, is in this block. Does nothing without such locks."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            fcntl.flock(stack.enter_context(Path(file).open("rb")), fcntl.LOCK_EX)
+        yield
 
 
 def state_for_another_process(login: ServerLogin) -> list[Any]:
@@ -101,11 +168,18 @@ def read_password(path: Path) -> str:
     return read_small(path).rstrip("\r\n")
 
 
-def _present(file: str, last: str) -> str:
+def _present(login: ServerLogin) -> str:
+    """Returns the password in the file; if the file cannot be read now, the last one that the server has accepted."""
     try:
-        return read_password(Path(file))
+        return read_password(Path(login.password_file))
     except (OSError, UnicodeDecodeError):
-        return last
+        return _last_accepted(login)
+
+
+def _is_new(file: str) -> bool:
+    with suppress(OSError):
+        return time.time() - Path(file).stat().st_mtime < _NEW_SECONDS
+    return False
 
 
 def _last_accepted(login: ServerLogin) -> str:

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, number_and_text, out_of_order, refused, seen_host, without_password
+from pidts.login import (
+    not_offered,
+    number_and_text,
+    out_of_order,
+    refused,
+    seen_host,
+    unusable_account,
+    without_password,
+)
 from pidts.model import PidtsError, PrecheckFailed, StructureChanged, Where
 from pidts.model.errors import LoginRefused, Transient
 
@@ -23,10 +31,8 @@ BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969, 3032, 3168})
 """
 SOURCE_BUSY = "source-busy"
 """The code of an error from a server that is running, but accepts no more work at present."""
-LOGIN_REFUSED = frozenset(
-    {1044, 1045, 1129, 1130, 1251, 1275, 1396, 1524, 1698, 2054, 2059, 2061, 3118, 3159, 3955, 4151}
-)
-PLAIN_REFUSED = frozenset({3159, 4151})
+LOGIN_REFUSED = frozenset({1044, 1045, 1129, 1130, 1251, 1275, 1396, 1524, 1698, 2054, 2059, 2061, 3159})
+PLAIN_REFUSED = frozenset({3159})
 OTHER_ACCOUNT = frozenset({1045, 1130, 1698})
 """Numbers of errors: the server has no account for this user and this machine, or another password for it."""
 UNKNOWN_PLUGIN = frozenset({1251, 1524, 2059, 2061})
@@ -55,23 +61,11 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
         return Transient("source-damaged", f"bytes from the source arrived damaged: {text}", where=where)
     if number in BUSY:
         return Transient(SOURCE_BUSY, f"the source is too busy: {text} (error {number})", where=where)
+    if unusable := unusable_account(number):
+        what = f"the source refuses the account: {text} (error {number})"
+        return PrecheckFailed("access-denied", what, where=where, todo=unusable)
     if login and number in LOGIN_REFUSED:
-        todo = "Check the user and the password of this source"
-        if number in OTHER_ACCOUNT and (host := seen_host(text)):
-            todo += f". The source sees this machine as {host}: create the account for this host, its address, or %"
-        todo += "; docs/start/quick-start.md shows the account that PiDTS needs"
-        if number in PLAIN_REFUSED:
-            todo = "This server refuses connections without TLS: set ssl-mode to required, verify_ca or verify_identity"
-        elif number in UNKNOWN_PLUGIN:
-            todo = (
-                "Give the account a password that clients can log in with: caching_sha2_password (MySQL), "
-                "mysql_native_password or ed25519 (MariaDB)"
-            )
-        todo = without_password(text) or todo
-        what = f"the source refuses the login: {text} (error {number})"
-        if number in PLAIN_REFUSED or number in UNKNOWN_PLUGIN:
-            return PrecheckFailed("access-denied", what, where=where, todo=todo)
-        return LoginRefused("access-denied", what, where=where, todo=todo)
+        return _login_refused(number, text, where)
     if number in BINLOG_OFF:
         todo = "Set log_bin in the server's configuration and restart it"
         return PrecheckFailed("binlog-off", "the source writes no binary log", where=where, todo=todo)
@@ -86,6 +80,25 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
         where=where,
         todo="Remove the cause that the source names, then start again",
     )
+
+
+def _login_refused(number: int, text: str, where: Where) -> PrecheckFailed:
+    todo = "Check the user and the password of this source"
+    if number in OTHER_ACCOUNT and (host := seen_host(text)):
+        todo += f". The source sees this machine as {host}: create the account for this host, its address, or %"
+    todo += "; docs/start/quick-start.md shows the account that PiDTS needs"
+    if number in PLAIN_REFUSED:
+        todo = "This server refuses connections without TLS: set ssl-mode to required, verify_ca or verify_identity"
+    elif number in UNKNOWN_PLUGIN:
+        todo = (
+            "Give the account a password that clients can log in with: caching_sha2_password (MySQL), "
+            "mysql_native_password or ed25519 (MariaDB)"
+        )
+    todo = without_password(text) or todo
+    what = f"the source refuses the login: {text} (error {number})"
+    if number in PLAIN_REFUSED or number in UNKNOWN_PLUGIN:
+        return PrecheckFailed("access-denied", what, where=where, todo=todo)
+    return LoginRefused("access-denied", what, where=where, todo=todo)
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
-import threading
+import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 from pidts.login import password_file
 from pidts.model.errors import LoginRefused
-from pidts.sandbox import start_mariadb, start_postgres
+from pidts.sandbox import Server, start_mariadb, start_postgres
 from pidts.source import SourceConfig, connect
 from pidts.source.connection import query
 from pidts.target.mysql import MySqlTarget
@@ -120,17 +122,71 @@ def test_a_new_process_gets_the_password_that_the_server_has_accepted_last(run_s
             subprocess.run([sys.executable, "-c", NEW_PROCESS], input=pickle.dumps(login), check=True, timeout=60)
 
 
-def test_a_process_that_has_missed_a_change_waits_for_the_server_s_next_change(run_sql: RunSql, tmp_path: Path) -> None:
-    """It has made no login between two changes, so it knows neither the file's nor the server's password."""
+def log_in_at_once(login: SourceConfig, number: int = 8) -> None:
+    """Opens many connections at the same moment, as the workers of a run do."""
+    with ThreadPoolExecutor(number) as pool:
+        for session in pool.map(lambda _: connect(login), range(number)):
+            session.close()
+
+
+def test_a_change_of_the_password_does_not_lock_an_account_with_few_attempts(
+    mysql97: Server, run_sql: RunSql, tmp_path: Path
+) -> None:
+    """The server counts the refused logins in a row."""
     secret = tmp_path / "secret"
-    with start_mariadb() as server:
-        run_sql(server, "CREATE USER app IDENTIFIED BY 'second'")
-        secret.write_text("third")
-        login = SourceConfig(server.host, server.port, "app", "first", password_file=str(secret))
-        change = threading.Timer(3, run_sql, (server, "SET PASSWORD FOR app = PASSWORD('third')"))
-        change.start()
-        connect(login).close()
-        change.join()
+    secret.write_text("first")
+    run_sql(mysql97, "CREATE USER few IDENTIFIED BY 'first' FAILED_LOGIN_ATTEMPTS 2 PASSWORD_LOCK_TIME 1")
+    try:
+        login = SourceConfig(mysql97.host, mysql97.port, "few", "first", password_file=str(secret))
+        log_in_at_once(login)
+        for password in ("second", "third"):
+            secret.write_text(password)
+            log_in_at_once(login)
+            run_sql(mysql97, f"ALTER USER few IDENTIFIED BY '{password}'")
+            log_in_at_once(login)
+    finally:
+        run_sql(mysql97, "DROP USER few")
+
+
+def test_a_login_waits_for_the_other_half_of_a_change(mysql97: Server, run_sql: RunSql, tmp_path: Path) -> None:
+    """Three processes: one has started between the two halves, one has missed a change, one finds the server ahead."""
+    logins = {
+        user: SourceConfig(mysql97.host, mysql97.port, user, read, password_file=str(tmp_path / user))
+        for user, read in (("started", "third"), ("missed", "first"), ("ahead", "second"))
+    }
+    for user in logins:
+        run_sql(
+            mysql97,
+            f"CREATE USER {user} IDENTIFIED BY 'second' FAILED_LOGIN_ATTEMPTS 3 PASSWORD_LOCK_TIME 1",
+        )
+        (tmp_path / user).write_text("second" if user == "ahead" else "third")
+    try:
+        connect(logins["ahead"]).close()
+        os.utime(tmp_path / "ahead", (0, 0))
+        run_sql(mysql97, "ALTER USER ahead IDENTIFIED BY 'third'")
+        with ThreadPoolExecutor() as pool:
+            waiting = [pool.submit(connect, login) for login in logins.values()]
+            assert not wait(waiting, timeout=3).done
+            for user in ("started", "missed"):
+                run_sql(mysql97, f"ALTER USER {user} IDENTIFIED BY 'third'")
+            (tmp_path / "ahead").write_text("third")
+            for one in waiting:
+                one.result().close()
+    finally:
+        run_sql(mysql97, "DROP USER started, missed, ahead")
+
+
+def test_a_wrong_password_in_a_file_that_is_not_new_is_refused_at_once(
+    mariadb: Server, run_sql: RunSql, tmp_path: Path
+) -> None:
+    (secret := tmp_path / "secret").write_text("wrong")
+    os.utime(secret, (0, 0))
+    run_sql(mariadb, "CREATE USER wrong IDENTIFIED BY 'right'")
+    began = time.monotonic()
+    with pytest.raises(LoginRefused):
+        connect(SourceConfig(mariadb.host, mariadb.port, "wrong", "wrong", password_file=str(secret)))
+    assert time.monotonic() - began < password_file._WAIT_SECONDS / 2
+    run_sql(mariadb, "DROP USER wrong")
 
 
 @pytest.mark.parametrize("is_source", [True, False])

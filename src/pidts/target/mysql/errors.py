@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, number_and_text, refused, seen_host, without_password
+from pidts.login import not_offered, number_and_text, refused, seen_host, unusable_account, without_password
 from pidts.model import TRANSACTION_TOO_LARGE, DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC
 from pidts.model.errors import NOWHERE, AccessNotGranted, LoginRefused
@@ -30,8 +30,8 @@ from pidts.target.refusals import (
     trigger_todo,
 )
 
-_DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
-_PLAIN_REFUSED = frozenset({3159, 4151})
+_DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3159})
+_PLAIN_REFUSED = frozenset({3159})
 _NOT_GRANTED = frozenset({1044, 1142, 1143, 1227, 1370})
 _OTHER_PLUGIN = frozenset({1251, 1524, 2059})
 _HOST_REFUSED = 1130
@@ -239,6 +239,8 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     if number in _BUSY:
         todo = _BY_LOG.get(number, "")
         return Transient("target-busy", f"the target: {text} (error {number})", where=where, todo=todo)
+    if unusable := unusable_account(number):
+        return PrecheckFailed("target-denied", f"the target: {text} (error {number})", where=where, todo=unusable)
     code, todo = "target-refused", refused_row_todo(number, text, table) if table else COMPARE_TODO
     if _is_gone(number, text, table):
         code, todo = "target-shape", GONE_TODO
@@ -311,6 +313,8 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
         return refusal
     if number == _NO_TLS:
         return not_offered(f"the target {place}")
+    if unusable := unusable_account(number):
+        return PrecheckFailed("target-denied", f"target {place}: {text} (error {number})", todo=unusable)
     if number in _DENIED:
         what, todo = f"target {place}: {text} (error {number})", _login_todo(number, text, place)
         if number == _NO_SUCH_DATABASE:
