@@ -165,7 +165,7 @@ def test_an_advice_to_copy_without_a_command_is_found(text: str) -> None:
     [
         "Correct the value on the source, then copy the table again: {}",
         "Drop the table and copy it again: pidts run TASK --resync TABLE",
-        "the task runs; tables are copied again by a start",
+        "the task runs, and only a start can copy tables again",
         "start the task anew (docs/reference/errors.md#start-anew)",
     ],
 )

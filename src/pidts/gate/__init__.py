@@ -1,1 +1,1 @@
-"""Inception Gate: writes the changes of a source to a datacenter as JSON records, for programs that read them."""
+"""Writes the changes of a source to a datacenter as JSON records, in the format of Inception Gate."""

@@ -59,7 +59,7 @@ def _with_fraction(text: pa.Array, digits: int) -> pa.Array:
 
 
 def _in_zone(moments: pa.Array, zone: str) -> pa.Array:
-    """Returns the wall clock of a zone; `0000-00-00` is not a moment and is not changed."""
+    """Returns the local times in a time zone; `0000-00-00` is no point in time, and is not changed."""
     plain = moments.cast(pa.timestamp("us"))
     if zone in ("+00:00", "UTC"):
         return plain

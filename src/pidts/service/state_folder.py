@@ -182,7 +182,8 @@ class StateFolder:
                 "state-folder",
                 "the state folder belongs to another user, or other users may enter it",
                 where=Where(file=str(self.path)),
-                todo=f"It contains task files and logs. Run chmod 700 {self.path}, or name another folder with --state",
+                todo="The folder contains task files and logs. "
+                f"Run chmod 700 {self.path}, or name another folder with --state",
             )
 
     def _clean_up(self) -> None:
@@ -252,7 +253,8 @@ class StateFolder:
         name = gone.name.removeprefix(_REMOVED).partition("-")[2]
         kept = [path for path in gone.iterdir() if not _OWN.fullmatch(path.name)]
         if kept and name:
-            if (self.left / name).exists():  # an earlier task's files, whose names the removed task's own files had
+            # If files of an earlier task are still in `left`, this task had files of the same names (`_give_back`).
+            if (self.left / name).exists():
                 (self.left / name).rename(self.left / f"{_HIDDEN}older-{secrets.token_hex(8)}-{name}")
             _move(kept, self.left / name)
         with suppress(OSError):

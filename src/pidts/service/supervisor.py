@@ -216,7 +216,7 @@ class Supervisor:
             if resync is not None and task.is_alive:
                 raise WrongTaskState(
                     "task-runs",
-                    f"the task {name} runs; tables are copied again by a start",
+                    f"the task {name} runs, and only a start can copy tables again",
                     todo=f"First run: pidts stop {shlex.quote(name)}",
                 )
             if not (task.is_alive and task.wanted.wish == "running"):

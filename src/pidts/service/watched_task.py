@@ -201,8 +201,8 @@ class WatchedTask:
             is_of_wish = found.st_mtime >= self.wanted.since
             if self.wanted.resync is not None and is_of_wish and report["progress"].get("stage") in {"copy", "sync"}:
                 # The target has recorded that the tables are copied again, so later starts need not request this. A
-                # report from before the request proves nothing: it is from an earlier run. This happens if the service
-                # was killed before it started the next run.
+                # report from before the request proves nothing: it is from an earlier run. Such a report exists if the
+                # service was killed before it started the next run.
                 self.wanted = WantedState(self.wanted.wish, self.wanted.since)
                 self.folder.want(self.wanted)
 

@@ -182,7 +182,7 @@ class TaskStream:
     """Runs batches from a claimed checkpoint until it is stopped or fails."""
 
     leave_seconds = 10.0
-    """The longest wait of a run that ends, for a schema change or for a batch that waits for a lock on the target."""
+    """How long a run that ends waits for a schema change, or for a batch that waits for a lock on the target."""
     call_seconds = 30.0
     """The time after which a call of Spark's query returns even without a job, so that Spark sees progress."""
 

@@ -67,7 +67,10 @@ async def _disk(request: Request, error: Exception) -> Response:
     if not (isinstance(error, OSError) and error.errno in _NOT_WRITTEN):
         return await _unknown(request, error)
     what = f"the state folder cannot be written: {error.strerror}"
-    todo = "Make room on the folder's disk. A stop or pause takes effect now, but a later service would not know of it"
+    todo = (
+        "Make room on the folder's disk. A stop or pause takes effect now, but a service that starts later does not "
+        "know of it"
+    )
     return answer_error(Refusal("state-folder", 507, what, todo))
 
 

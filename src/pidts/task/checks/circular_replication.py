@@ -319,17 +319,17 @@ def _returned_findings(
             continue
         mine = "this task's checkpoint" if stored else "the start in this task's file"
         what = (
-            f"{carried}, up to the switch at {way.cutover.position or 'an unknown place of the log'}. Nothing shows "
-            f"that {mine} ({place}) is after that. {twice}"
+            f"{carried}, up to the switch at {way.cutover.position or 'an unknown position'}. It is not "
+            f"certain that {mine} ({place}) is after that switch. {twice}"
         )
         again = (
-            f"run `pidts cutover --reverse` with the file of task {task}, and then the task that it writes: it begins "
-            "at that switch"
+            f"run `pidts cutover --reverse` with the file of task {task}, and then the task that it writes: that "
+            "task begins at the switch"
         )
         if stored:
             fix = (
-                f"Leave this task as it is. To carry the later changes of the source, {again}. If the source does not "
-                f"have that place any more, or if this task is to continue, make the target equal to {copy}"
+                f"Leave this task as it is. To carry the later changes of the source, {again}. If the source no "
+                f"longer has the log after the switch, or if this task is to continue, make the target equal to {copy}"
             )
         else:
             fix = f"Do not use this start: {again}. Or write task-mode: all into the task file, which copies all rows"
