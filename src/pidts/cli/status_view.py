@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pidts.task.operate.status import PartialColumn, SourceStatus, TaskStatus
 
 _SHOWN = 12
+_DIED = "the last run here did not end in order: it was killed, or this machine went down"
 
 
 def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
@@ -221,8 +222,8 @@ def _running(found: TaskStatus) -> str:
     since = ""
     if found.ended is not None:
         since = "" if found.ended.is_failure else f"; the last run here ended at {moment(found.ended.at)}"
-    elif found.was_killed:
-        since = "; the last run here did not end in order: it was killed, or this machine went down"
+    elif found.was_killed and not found.has_died:
+        since = f"; {_DIED}"
     if found.ended is None and found.heard_at:
         since += f"; its replicator was last active here at {moment(found.heard_at)}"
     return f"it is not running, as far as this machine can tell{since}; "
@@ -246,6 +247,10 @@ def _show_end(found: TaskStatus, task: Path) -> None:
         print(f"{found.task}: the last run here ended at {moment(end.at)}: {end.text}")
         if todo := end.error.get("todo"):
             print(f"  do         {indented(with_task(todo, str(task)))}")
+    if found.has_died:
+        print(f"{found.task}: {_DIED}")
+        todo = "Start the task again: pidts run TASK (with a service: `pidts start`, not `pidts run`)"
+        print(f"  do         {indented(with_task(todo, str(task)))}")
 
 
 def _shards_with_column(one: PartialColumn) -> str:

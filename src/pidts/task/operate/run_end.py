@@ -18,7 +18,7 @@ from pidts.durable_folder import replace_file
 from pidts.model import Fenced, Halted, PidtsError
 from pidts.task.config.task_file import TaskConfig
 
-_CLOCKS_DIFFER = 60.0
+CLOCKS_DIFFER = 60.0
 """The largest expected difference of two machines' clocks, in seconds."""
 
 
@@ -58,7 +58,7 @@ class RunEnd:
         """
         if self.epochs:
             return any(epochs.get(source, 0) > epoch for source, epoch in self.epochs.items())
-        return moved_at > self.at + _CLOCKS_DIFFER
+        return moved_at > self.at + CLOCKS_DIFFER
 
 
 @contextmanager

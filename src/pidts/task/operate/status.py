@@ -43,7 +43,7 @@ from pidts.task.operate.ddl_commands import BlockedChange, TaskCommands, needs_o
 from pidts.task.operate.pause import Pause, stored_pauses
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
-from pidts.task.operate.run_end import RunEnd, has_recorded_end, last_end
+from pidts.task.operate.run_end import CLOCKS_DIFFER, RunEnd, has_recorded_end, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
 from pidts.task.operate.sole_run import has_run_here, running_process
 from pidts.task.operate.source_log import LogEnd, SourceLog, ask_for_ends, source_log
@@ -201,7 +201,18 @@ class TaskStatus:
     def needs_operator(self) -> bool:
         """Whether something needs an operator."""
         was_killed = self.cutover is not None and self.cutover.needs_operator
-        return self.is_halted or bool(self.locked_rows) or was_killed
+        return self.is_halted or bool(self.locked_rows) or was_killed or self.has_died
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the last run on this machine was killed, and no other run has continued the task since then.
+
+        Some targets do not show the runs of other machines. But such a run moves the checkpoint.
+        """
+        if not self.was_killed or self.runs is not False or (self.cutover is not None and self.cutover.forbids_runs):
+            return False
+        moved_at = max((source.moved_at for source in self.sources), default=0.0)
+        return not self.heard_at or moved_at <= self.heard_at + CLOCKS_DIFFER
 
     @property
     def held_bytes(self) -> int | None:
