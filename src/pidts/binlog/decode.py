@@ -79,10 +79,11 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
 
     The rows of a prepared XA transaction are skipped, since the transaction may be rolled back. When it is committed,
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
-    transaction; all rows of the transaction get this Lsn. `commit_time` is the time in that event's header.
+    transaction; the Lsns of all rows have this position. `commit_time` is the time in that event's header.
 
     Raises `LargeSliceError` if the rows of a table take `most_bytes` or more: a compressed log may be many times as
-    large in memory. While a savepoint is open, it is not raised, since `decode_stream` would need as much memory.
+    large in memory. While a savepoint is open, this error is not raised, since `decode_stream` would need as much
+    memory.
     """
     return _decoded(new_decoder(facts), raw, facts)
 
@@ -211,7 +212,7 @@ class RowDecoder:
             pass
 
     def follow_event_groups(self, walker: LogWalker, raw: bytes, groups: CommittedEventGroups) -> None:
-        """Reads event groups that have prepared XA transactions; the rows get the Lsns of the commits."""
+        """Reads event groups that have prepared XA transactions; the rows' Lsns have the positions of the commits."""
         place, view = 0, memoryview(raw)
         _, sizes, offsets, commits, _ = event_group_columns(groups).tolist()
         for size, offset, commit in zip(sizes, offsets, commits, strict=True):

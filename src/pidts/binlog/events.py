@@ -157,8 +157,8 @@ class Event:
 
 
 _REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
-"""Events without a position if a server starts to send in the middle of a log file: the server has read them at the
-file's beginning, or made them itself.
+"""If a server starts to send in the middle of a log file, the first events of these types have no position: the server
+has read them at the file's beginning, or made them itself.
 """
 
 

@@ -253,7 +253,7 @@ class TransactionScanner:
 
 
 def _script(statements: Sequence[tuple[str, str]]) -> str:
-    """Joins a transaction's statements, with USE before a statement that ran in another database than the previous."""
+    """Joins a transaction's statements, with USE before a statement whose database is not that of the one before."""
     texts: list[str] = []
     schema = statements[0][0] if statements else ""
     for used, sql in statements:
@@ -266,7 +266,11 @@ def _script(statements: Sequence[tuple[str, str]]) -> str:
 
 
 def held_back(transaction: Transaction, xa: Xa) -> Transaction:
-    """Returns a transaction with its XA step. The counts of a PREPARE's rows and its statements move into the step."""
+    """Returns a transaction with its XA step.
+
+    For a PREPARE, the number of row events, the tables and the statements move into the step: they take effect at the
+    COMMIT.
+    """
     if xa.step is XaStep.PREPARE:
         xa = replace(
             xa,

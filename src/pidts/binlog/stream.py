@@ -53,7 +53,7 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
     """Whether an event may roll back earlier changes.
 
-    `commit`: the Lsn at which the source committed these prepared changes, so XA_PREPARE does not roll them back.
+    `commit`: the Lsn at which the source committed these prepared changes. With it, an XA_PREPARE rolls back nothing.
     """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False

@@ -173,7 +173,8 @@ def _with_default(part: Cursor, count: int) -> list[int]:
         place, collation = part.packed(), part.packed()
         if place >= count:
             raise DecodeError(
-                "bad-table-map", f"a table map has a charset for text column {place}, but has {count} text columns"
+                "bad-table-map",
+                f"a table map names the charset of column {place + 1} of its columns with charsets, but has {count}",
             )
         collations[place] = collation
     return collations

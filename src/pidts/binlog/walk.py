@@ -65,7 +65,10 @@ class LogWalker:
         return event
 
     def pass_by(self, raw: memoryview) -> tuple[int, int, int] | None:
-        """Returns file number, byte and time of an event without checking it; None for an event of no log file."""
+        """Returns file number, byte and time of an event, and moves the walker past it, without checking the event.
+
+        Returns None for an event of no log file, and for a ROTATE or FORMAT_DESCRIPTION, which is checked.
+        """
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(raw)
         if kind in _TELLS_OF_FILES:
             self.feed(raw)

@@ -2,7 +2,7 @@
 
 A first buffer gets the socket's bytes, packet after packet. The events in these packets are copied to a second buffer,
 without gaps between them, as in a log file. The caller gets this second buffer. An event may be as large as a gigabyte.
-If an event does not fit into the first buffer, the caller gets the event in pieces of this buffer.
+If an event does not fit into the first buffer, the caller gets the event in pieces from the first buffer.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class ServerInfo:
 
         MySQL has a UUID in its data folder. MariaDB has a server id, which operators choose and may choose twice.
         MariaDB also computes a unique id from network card and port at each start. So the same server in a new
-        container has another unique id: only the server's log shows that it is the same server.
+        container has another unique id: only the server's log shows whether it is the same server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.product} {self.server_uuid}"
@@ -176,8 +176,8 @@ class ServerInfo:
 def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
     """Returns a session that reads exact values: UTC, utf8mb4, no padding, autocommit.
 
-    `answer_within` is for short queries: if an answer takes longer than this number of seconds, the connection is
-    closed.
+    `answer_within` is for short queries: if the server has to answer and sends nothing for this number of seconds, the
+    connection is closed. None: the session waits without limit.
     """
     connection = with_password(partial(_log_in, config), config)
     try:
@@ -204,8 +204,8 @@ def _log_in(config: SourceConfig, password: str) -> Session:
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
-            # If the peer is not a MySQL server, it may never answer. `connect` removes this limit after the session's
-            # first statements, since later statements may take long.
+            # If the peer is not a MySQL server, it may never answer. After the session's first statements, `connect`
+            # replaces this limit by `answer_within`, since later statements may take long.
             read_timeout=config.connect_timeout,
             auth_plugin_map=PLUGINS,
             **config.tls.mysql(),

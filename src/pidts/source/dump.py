@@ -85,7 +85,9 @@ class BinlogStream:
         self._packets = PacketReader(self._connection._sock, config.where)  # type: ignore[attr-defined]  # noqa: SLF001
         self._blocks: BlockReader | None = None
         self._searching = True
-        """Whether the server may still be searching its log for the first requested event: it then sends no heartbeats.
+        """Whether the server may still be searching its log for the first requested event.
+
+        During this time, the server sends no heartbeats.
         """
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
@@ -107,7 +109,10 @@ class BinlogStream:
         return events
 
     def read_block(self, timeout: float = 1.0) -> Block | None:
-        """Returns the events of `read_burst` as one block, or None. Do not call both methods on one stream."""
+        """Returns the next events, or a piece of a large event, as one block. None: none has arrived in time.
+
+        `read_burst` returns the same events as objects. Do not call both methods on one stream.
+        """
         if self.ended:
             return None
         if self._blocks is None:

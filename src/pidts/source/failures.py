@@ -21,7 +21,10 @@ from pidts.model.errors import LoginRefused, Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
 LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
-"""Numbers of errors: the server was shut down, or ended the connection. 2027: its answer is against the protocol."""
+"""Numbers of errors: the server was shut down, a connection or its statement was killed, or the connection broke.
+
+2027: the server has sent a malformed packet.
+"""
 
 BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969, 3032, 3168})
 """Numbers of errors: the server refuses a request at present, for example because of too many connections or a lock.

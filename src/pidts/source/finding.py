@@ -95,7 +95,10 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
 
 @contextmanager
 def lost_is_down() -> Iterator[None]:
-    """Turns a connection that is lost during checks into the error for a server that is down: a run waits for it."""
+    """Turns a connection that is lost during checks into the error for a server that is down.
+
+    A run waits until such a server answers again.
+    """
     try:
         yield
     except Transient as error:

@@ -147,7 +147,7 @@ def _snapshot(connection: Session) -> tuple[int, int]:
 
 
 def _await_owned(connection: Session, deadline: float) -> bool:
-    """Waits until all transactions that run now and have a GTID are committed. False: this takes too long."""
+    """Waits until all transactions that run now and have a GTID have ended. Returns False if this takes too long."""
     waiting = _owned(connection)
     while waiting:
         waiting &= _owned(connection)

@@ -224,7 +224,7 @@ def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str]:
-    """Returns the tables with generated columns that MariaDB does not log: the log lacks the columns' changes."""
+    """Returns the tables with generated columns, if images that are not FULL lack these columns on this server."""
     if not server.is_mariadb or server.number < _LEAVES_OUT_GENERATED:
         return []
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))

@@ -165,7 +165,10 @@ def begin_of_prepared(
 
 
 def _await_listed(connection: Session, server: ServerInfo, stop: threading.Event) -> bool:
-    """Waits until the server lists the transactions whose preparation is in its log. False: this takes too long."""
+    """Waits until the server lists the transactions whose preparation is in its log.
+
+    Returns False if this takes too long, or if `stop` is set.
+    """
     deadline = time.monotonic() + _VISIBLE_SECONDS
     while not stop.is_set() and time.monotonic() < deadline:
         try:

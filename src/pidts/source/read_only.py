@@ -24,7 +24,7 @@ def read_only_variables(connection: Session) -> dict[str, str]:
 
 
 def is_read_only(connection: Session) -> bool:
-    """Whether ordinary accounts may not write: `super_read_only` is on; on servers without it, `read_only` is on."""
+    """Whether the server's strictest variable is on: `super_read_only`, or `read_only` on a server without it."""
     found = read_only_variables(connection)
     return found.get("super_read_only", found.get("read_only", "OFF")) not in _OFF
 
@@ -42,8 +42,9 @@ def make_read_only(connection: Session) -> bool:
 
 
 def restore(connection: Session, before: Mapping[str, str]) -> None:
-    """Restores the earlier values of the variables, `super_read_only` first: on MySQL, one may change the other.
+    """Restores the earlier values of the variables.
 
+    On MySQL, setting one of the two variables may change the other, so `super_read_only` is set first.
     A variable that already has its earlier value is not set: the account may lack the privilege for it.
     """
     now = read_only_variables(connection)

@@ -1,4 +1,4 @@
-"""Chooses an unused server id and an unused uuid, under which PiDTS registers as a replica.
+"""Chooses the server id and the uuid under which PiDTS registers as a replica. No other replica has this id.
 
 If the server can list its replicas, the id is the same in each run.
 

@@ -34,12 +34,14 @@ _TIMEOUT = 3600.0
 
 _WAIT = 60.0
 _SHORT = 100
-"""The rest of an answer is skipped if it has at most this number of packets."""
+"""If the table's structure has changed, the rest of the answer is of no use. If the rest has at most this number of
+packets, it is read; if it has more, the connection is closed.
+"""
 _MOMENT = 0.0005
 """A pause before the next read, in seconds, in which more bytes may arrive.
 
-Servers send 16 KiB at a time. Without the pause, the reader would wake up for each 16 KiB, which takes longer than
-reading them.
+Servers send 16 KiB at a time. Without the pause, both sides would wake up for each part of 16 KiB, which takes longer
+than sending and reading the part.
 """
 _DETAILS = 13
 """The number of bytes after the names of a column: 0x0C, charset, length, type, flags, decimals, two unused bytes."""

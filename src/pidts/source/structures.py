@@ -310,7 +310,10 @@ def _computed(row: dict[str, Any], extra: str) -> str:
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
-    """Returns the default as SQL. MariaDB's catalog has SQL; MySQL's has plain values and escaped expressions."""
+    """Returns the default as SQL; None if MariaDB's catalog has NULL.
+
+    MariaDB's catalog has SQL. MySQL's catalog has plain values and escaped expressions.
+    """
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
         return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()
     is_of_bytes = kind.kind in {Kind.BINARY, Kind.VARBINARY}

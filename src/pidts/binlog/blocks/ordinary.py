@@ -1,8 +1,9 @@
 """Finds ordinary transactions in a block of events, in compiled code, and makes a line of numbers for each of them.
 
 Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at the
-end. The function `scan` stops before any other event, and before a malformed event. `LogWalker` and
-`TransactionScanner` then handle this event. They are the specification: `scan` must find the same transactions.
+end. The function `scan` stops before any other event, and before a malformed event. The open transaction and the
+results are then as they were before this event, which `LogWalker` and `TransactionScanner` handle. These classes are
+the specification: `scan` must find the same transactions.
 
 On request, the scan also reads the steps of XA transactions. Such a step is an event group that ends with XA_PREPARE,
 or an event group with only `XA COMMIT` or `XA ROLLBACK`.

@@ -254,7 +254,10 @@ _NO_TEXT = np.zeros(1, np.uint8)
 
 @lru_cache(maxsize=256)
 def _first_block(cells: tuple[int, ...]) -> tuple[Any, Any]:
-    """Returns a block for `_FIRST_ROWS`, and each column's two places in it. No caller may change the cached arrays."""
+    """Returns a block for `_FIRST_ROWS` rows, and the places of each column's validity bits and values in the block.
+
+    No caller may change the arrays, which are cached.
+    """
     bits = _aligned((_FIRST_ROWS + 7) // 8)
     sizes = [_aligned(_bytes(cell, _FIRST_ROWS)) for cell in cells]
     begin = len(sizes) * bits

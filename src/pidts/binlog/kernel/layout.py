@@ -35,7 +35,7 @@ ROWS = 0
 CAPACITY = 8
 WIDTH = 16
 BEFORE_FILLED = 24
-"""The row up to which before images are written. The rows from there on are inserts, and will get NULL."""
+"""The row after the last row with a before image. The rows from there up to `ROWS` are inserts: they get NULL later."""
 AFTER_FILLED = 32
 BEFORE = 40
 """The address of the columns of the before images."""

@@ -45,7 +45,7 @@ _MOST_PRESENCES = 1024
 
 
 class RoutedDecoder(decode.RowDecoder):
-    """A decoder of slices, most of whose events `router.route` reads."""
+    """Decodes slices. The function `router.route` reads most of their events."""
 
     def __init__(self, facts: decode.LogFacts, *, is_final: bool) -> None:
         super().__init__(facts, is_final=is_final)

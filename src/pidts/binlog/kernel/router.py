@@ -1,8 +1,9 @@
 """Reads the events of a slice in compiled code, which calls no Python code for ordinary events.
 
 The function `route` reads ordinary transactions: they end with XID or COMMIT, and their tables and the column presences
-of their images are already known. `route` stops before any other event, and before a malformed event. `LogWalker` and
-`RowDecoder` then read this event. These classes are the reference: `route` must return the same rows.
+of their images are already known. `route` stops before any other event, and adds none of its rows. If `route` stops
+within an event because a row is malformed, the caller drops the rows of this event. In both cases, `LogWalker` and
+`RowDecoder` then read the event. These classes are the reference: `route` must return the same rows.
 """
 
 from __future__ import annotations
@@ -447,7 +448,7 @@ def _step(state: Any, event: int, left: int, here: int, call: int) -> int:
 def route(state: Any, block: int, end: int, call: int) -> int:
     """Reads events of a block. Returns why `route` stopped; `AT` is then the first byte that was not read.
 
-    Inside a compressed transaction, `AT` is the first byte of this transaction's event.
+    If `route` stopped inside a compressed transaction, `AT` is the first byte of this transaction's event.
     """
     while True:
         if state[INSIDE]:

@@ -69,8 +69,8 @@ _UPPER_HALVES = {
     "geostd8": charset_tables.GEOSTD8,
     "keybcs2": charset_tables.KEYBCS2,
 }
-# For each charset of several bytes per character, a codec, and characters of the codec with the servers' characters for
-# the same bytes.
+# For each charset of several bytes per character: Python's codec, and the characters for which the servers have other
+# characters, each with the servers' character for the same bytes.
 _MOVED = {
     "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
     "sjis": ("shift_jis", {"＼": "\\"}),

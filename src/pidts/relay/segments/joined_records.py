@@ -1,7 +1,8 @@
-"""Joins neighbouring ordinary transactions, or neighbouring steps of XA transactions, to one entry, in compiled code.
+"""Joins the records of several successive transactions in the relay's index to one entry, in compiled code.
 
 The planner examines every entry several times. In Python, this takes longer than writing a row to the target. So the
-records of many small transactions in a row are joined to one entry.
+records of many successive small transactions are joined to one entry. This module joins ordinary transactions with each
+other, and steps of XA transactions with each other.
 
 A record is joined to the previous record only under these conditions:
 
@@ -12,8 +13,8 @@ A record is joined to the previous record only under these conditions:
 
 Any other record begins a new entry. So the reader, which checks that entries follow each other, still finds every gap.
 
-An ordinary transaction and a step of an XA transaction are never in one entry. The rows of an XA COMMIT are not at its
-own place in the log, but in the event group that prepared the transaction. The COMMIT's record names this group.
+An ordinary transaction and a step of an XA transaction are never in one entry. The rows of an XA COMMIT are not at the
+COMMIT's place in the log, but in the event group that prepared the transaction. The COMMIT's record names this group.
 
 An entry of XA steps begins with a COMMIT: if it began with a PREPARE, its first transaction could be much older than
 its first change. Two kinds of records may follow: COMMITs of groups in the same segment and log file, and steps that

@@ -21,7 +21,7 @@ _BYTES = pa.large_binary()
 
 
 def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the bytes of the rows. Each column is given as its values, for the NULLs, and as the encoded values."""
+    """Returns the bytes of the rows. Each column is a pair: its values, and the same values encoded for the target."""
     count = len(columns[0][0])
     fields = np.zeros((len(columns), FIELD // 8), np.int64)
     made = [_describe(field, *column) for field, column in zip(fields, columns, strict=True)]
@@ -31,7 +31,10 @@ def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
 
 
 def _describe(field: Fixed, data: pa.Array, written: Wire) -> tuple[int, object]:
-    """Describes a column: the bytes of its values, and buffers that must exist until the rows are written."""
+    """Writes the description of a column into `field`.
+
+    Returns the size of all its values in bytes, and an array (or None) that must exist until `write` has ended.
+    """
     marked = data if isinstance(written, np.ndarray) else written
     if marked.null_count:
         field[[VALID // 8, FIRST // 8]] = marked.buffers()[0].address, marked.offset
@@ -40,7 +43,7 @@ def _describe(field: Fixed, data: pa.Array, written: Wire) -> tuple[int, object]
         field[[SIZE // 8, VALUES // 8]] = cells.itemsize, cells.ctypes.data
         return cells.nbytes, cells
     if written.type != _BYTES or len(written) != len(data):
-        raise TypeError(f"{len(written)} values of type {written.type} cannot be read for a column of {len(data)}")
+        raise TypeError(f"a column of {len(data)} rows has {len(written)} encoded values of type {written.type}")
     _, offsets, values = written.buffers()
     places = np.frombuffer(offsets, np.int64)[written.offset :]
     field[[VALUES // 8, OFFSETS // 8]] = values.address if values else 0, places.ctypes.data
