@@ -16,7 +16,7 @@ from pidts.model.table import TableName
 LIST = "pidts ddl list TASK"
 SKIP = "pidts ddl skip TASK --source SOURCE --at LSN --yes"
 REPLACE = "pidts ddl replace TASK SQL --source SOURCE --at LSN"
-"""Has no `--yes`, since an operator has to write the SQL: so the command only shows the SQL's effect at first."""
+"""Without `--yes`, this command only shows its effect: an operator has to write the SQL, and should see the effect."""
 RETRY = "pidts ddl retry TASK --source SOURCE --at LSN --yes"
 UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN --yes"
 RESYNC = "pidts run TASK --resync TABLE"

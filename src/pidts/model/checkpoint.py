@@ -19,7 +19,7 @@ class Checkpoint:
     source: str
     worker: int
     batch: int = 0
-    """The number of the worker's last batch in this run: numbers show the order of batches that do not move the Lsn."""
+    """The number of the worker's last batch in this run. It shows the order of batches that do not move the Lsn."""
     lsn: Lsn
     """The target has everything up to and including this place."""
     gtid: str = ""

@@ -16,7 +16,7 @@ from pidts.model.table import Table
 
 @dataclass(frozen=True)
 class KeptRows:
-    """The rows that an early filter keeps of a batch, if it keeps some rows and drops others."""
+    """Some rows of a batch, which a filter has chosen."""
 
     mask: pa.BooleanArray
 

@@ -157,7 +157,10 @@ class MariaDbGtidSet:
 
     @classmethod
     def of(cls, gtids: Iterable[MariaDbGtid]) -> MariaDbGtidSet:
-        """Returns the set with the last GTID of each domain: the largest number, then the largest server id."""
+        """Returns the set with the last GTID of each domain.
+
+        The last GTID has the largest sequence number; among equal numbers, the largest server id.
+        """
         furthest: dict[int, MariaDbGtid] = {}
         for gtid in gtids:
             known = furthest.get(gtid.domain)

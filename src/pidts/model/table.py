@@ -59,7 +59,10 @@ class Key:
     name: str
     columns: tuple[str, ...]
     unique: bool = False
-    """Whether no two rows may have the same values in these columns. False for a key over prefixes of columns."""
+    """Whether no two rows may have the same values in these columns.
+
+    False for a key over prefixes of columns, unless it is the primary key.
+    """
     primary: bool = False
     prefixes: tuple[int | None, ...] = field(default=(), compare=False)
     """How many characters or bytes of each column are in the key, None for the whole column; empty: whole columns."""

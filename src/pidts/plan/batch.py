@@ -218,7 +218,8 @@ def _parts_of_held_tables(
         first, *others = sorted(groups)
         together = [first]
         for begin in others:
-            # The log can be cut only where an entry ends. So tables that begin elsewhere are separate.
+            # The log can be cut only where an entry ends. If no entry ends at the place of some tables, these tables
+            # get a part of their own.
             if is_end_of_entry(log, begin, to):
                 together.append(begin)
             else:

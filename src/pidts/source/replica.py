@@ -1,6 +1,6 @@
-"""Chooses the server id and the uuid under which PiDTS registers as a replica. No other replica has this id.
+"""Chooses the server id and the uuid under which PiDTS registers as a replica.
 
-If the server can list its replicas, the id is the same in each run.
+If the server can list its replicas, the id is the same in each run, and no other replica that the account sees has it.
 
 On an older MySQL, PiDTS neither registers nor asks for the list, and chooses an id at random. The reason is a bug of
 these servers (29915479; seen on 5.6.24). If a replica's connection breaks between registering and asking for the log,

@@ -21,9 +21,9 @@ _CHUNK_SECONDS = 0.5
 _CHUNK_BYTES = 16 << 20
 _GROWTH = 8
 _WAITING_GROWTH = 2
-"""The most by which a waiting request may be larger than the table's last request.
+"""A waiting request has at most this many times the rows of the table's last request.
 
-If the window of a request is too long, its rows are read again with half the size.
+If the window of a request is too long, its rows are read again by requests of half its size.
 """
 _ENOUGH_ROWS = 10_000
 """A chunk of fewer rows than this is not faster: most of its time is the round trip."""

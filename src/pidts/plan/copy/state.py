@@ -57,7 +57,7 @@ has a shorter window.
 
 Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are read. Until a
 kept request is settled, batches treat its rows like the rows of a dropped request: the target lacks them, and they will
-be read. So partial images do no harm. A run that dies when only some of its workers have committed does no harm either.
+be read. So partial images do no harm, and a run that dies when only some of its workers have committed does no harm.
 
 The first request also finds the highest key (`upto`). If a row moves above this key before the reading, the copy does
 not read the row. So a batch that keeps the request needs `upto`: without it, the batch would leave the moved row to the
