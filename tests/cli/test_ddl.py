@@ -108,7 +108,8 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
         "1,203 transactions (1.2 MB) wait for it, the first from 2023-11-14 22:13:20 UTC",
         f"pidts ddl retry {TASK} --table shop.b",
         f"pidts run {TASK} --resync shop.b",
-        "s: 1 table waiting; the relay keeps 42 B of log that only they need; it catches up by itself once the causes",
+        "s: 1 table waiting; the relay keeps 42 B of log that only waiting tables need; the table catches up by itself",
+        "the table catches up by itself once the causes above are removed",
         "once the causes above are removed\n",
         "ddl replace (not begun) at Lsn",
     ):

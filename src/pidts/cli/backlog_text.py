@@ -60,8 +60,8 @@ def retained_log(held: HeldTablesOfSource) -> str:
     The size may be less than the size of the waiting log, since other tables may also need a part of that log.
     """
     if not held.is_known:
-        return "the relay is on another machine, so the size of the log kept for them is not known"
-    return f"the relay keeps {in_units(held.log_bytes)} of log that only they need"
+        return "the relay is on another machine, so the size of the log kept for waiting tables is not known"
+    return f"the relay keeps {in_units(held.log_bytes)} of log that only waiting tables need"
 
 
 def since(seconds: float) -> str:

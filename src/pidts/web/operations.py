@@ -176,9 +176,16 @@ class Tasks:
                 answer_type="text/plain",
                 answer_schema=_TEXT,
             ),
-            Operation("GET", "/healthz", "health", "Whether the service is alive", self.health, {200: "It is."}),
             Operation(
-                "GET", "/readyz", "ready", "Whether the service is supervising its tasks", self.ready, {200: "It is."}
+                "GET", "/healthz", "health", "Whether the service is alive", self.health, {200: "The service is alive."}
+            ),
+            Operation(
+                "GET",
+                "/readyz",
+                "ready",
+                "Whether the service is supervising its tasks",
+                self.ready,
+                {200: "The service is supervising its tasks."},
             ),
         ]
 

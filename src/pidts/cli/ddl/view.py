@@ -205,7 +205,8 @@ def show_ddl_list(
         print("\n".join(f"  {sql}" for sql in _ordered(one)))
     for part in held:
         if part.tables:
-            catches_up = "it catches up by itself" if len(part.tables) == 1 else "they catch up by themselves"
+            is_one = len(part.tables) == 1
+            catches_up = "the table catches up by itself" if is_one else "the tables catch up by themselves"
             then = "once the causes above are removed" if waiting or locks else "while the task runs"
             print(
                 f"{part.source}: {plural('table', len(part.tables))} waiting; {retained_log(part)}; {catches_up} {then}"

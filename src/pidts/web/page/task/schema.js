@@ -248,7 +248,7 @@ function held(one) {
     "li",
     { key: one.source, class: "card" },
     h("p", {}, h("strong", {}, one.source), ` ${names.slice(0, SHARDS_SHOWN).join(", ")}`, names.length > SHARDS_SHOWN ? ` and ${names.length - SHARDS_SHOWN} more` : ""),
-    one.log_bytes ? h("p", { class: "meta" }, `The relay keeps ${words.bytes(one.log_bytes)} of log that only they need.`) : null,
+    one.log_bytes ? h("p", { class: "meta" }, `The relay keeps ${words.bytes(one.log_bytes)} of log that only waiting tables need.`) : null,
   );
 }
 
