@@ -168,12 +168,16 @@ def read_password(path: Path) -> str:
     return read_small(path).rstrip("\r\n")
 
 
-def _present(login: ServerLogin) -> str:
-    """Returns the password in the file; if the file cannot be read now, the last one that the server has accepted."""
+def present_password(file: str, known: str) -> str:
+    """Returns the password in the file, or `known` if there is no file, or if the file cannot be read now."""
     try:
-        return read_password(Path(login.password_file))
+        return read_password(Path(file)) if file else known
     except (OSError, UnicodeDecodeError):
-        return _last_accepted(login)
+        return known
+
+
+def _present(login: ServerLogin) -> str:
+    return present_password(login.password_file, _last_accepted(login))
 
 
 def _is_new(file: str) -> bool:

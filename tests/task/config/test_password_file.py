@@ -220,3 +220,19 @@ def test_a_new_password_in_the_file_is_no_edit_of_the_task(tmp_path: Path) -> No
     assert difference(running, load_task(tmp_path / "t.yaml")).waiting == ()
     (tmp_path / "t.yaml").write_text(TASK.format(target="type: mysql", host="h", port=2))
     assert set(difference(running, load_task(tmp_path / "t.yaml")).waiting) == {"mysql-instances", "target-database"}
+
+
+def test_a_catalog_on_a_server_gets_the_file_too(tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    (secret := tmp_path / "secret").write_text("first")
+    to = "publish-to: {host: h, user: app, database: lake, password-file: secret}"
+    task = TASK.format(target="type: iceberg", host="h", port=1)
+    start, _, rest = task.partition("target-database: ")
+    (tmp_path / "t.yaml").write_text(
+        f"{start}target-database: {{type: iceberg, warehouse: lake, {to}}}\n{rest[rest.index('mysql-') :]}"
+    )
+    running = load_task(tmp_path / "t.yaml")
+    catalog: Any = running.target.server_catalog
+    assert (catalog.password, catalog.password_file) == ("first", str(secret))
+    secret.write_text("second")
+    assert difference(running, load_task(tmp_path / "t.yaml")).waiting == ()

@@ -19,6 +19,7 @@ import pymysql
 
 from pidts.login import Tls
 from pidts.login.link import Link
+from pidts.login.password_file import with_password
 from pidts.login.plugins import PLUGINS
 from pidts.model import TableName, Transient, Where
 from pidts.target.iceberg.catalog_tables import CATALOG_TABLES
@@ -61,6 +62,8 @@ class JdbcCatalog(ABC):
     password: str = field(default="", repr=False)
     tls: Tls = field(default_factory=Tls)
     connect_timeout: int = 10
+    password_file: str = ""
+    """The file from which the password comes; each login reads it again. Empty if there is no such file."""
 
     kind: ClassVar[str]
     ignoring: ClassVar[str]
@@ -188,8 +191,7 @@ class PostgresCatalog(JdbcCatalog):
 
     @contextmanager
     def _connected(self) -> Iterator[_Connection]:
-        login = (self.host, self.port, self.user, self.password, self.database, self.tls)
-        connection = connect(*login, self.connect_timeout, prepare_threshold=None)
+        connection = with_password(self._log_in, self)
         try:
             with postgres.mapped():
                 connection.isolation_level, connection.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
@@ -197,6 +199,10 @@ class PostgresCatalog(JdbcCatalog):
                 yield connection
         finally:
             connection.close()
+
+    def _log_in(self, password: str) -> psycopg.Connection[tuple[Any, ...]]:
+        login = (self.host, self.port, self.user, password, self.database, self.tls)
+        return connect(*login, self.connect_timeout, prepare_threshold=None)
 
 
 class MySqlCatalog(JdbcCatalog):
@@ -216,13 +222,23 @@ class MySqlCatalog(JdbcCatalog):
 
     @contextmanager
     def _connected(self) -> Iterator[_Connection]:
+        link = with_password(self._log_in, self)
         try:
-            link = Link(
+            with mysql.mapped():
+                for sql in _MYSQL:
+                    link.cursor().execute(sql)
+                yield _OfMySql(link)
+        finally:
+            force_close(link)
+
+    def _log_in(self, password: str) -> Link:
+        try:
+            return Link(
                 host=self.host,
                 port=self.port,
                 user=self.user,
                 # The driver would encode a text in latin1, but the server's own clients send its bytes in UTF-8.
-                password=self.password.encode(),
+                password=password.encode(),
                 database=self.database,
                 charset="utf8mb4",
                 autocommit=False,
@@ -235,13 +251,6 @@ class MySqlCatalog(JdbcCatalog):
             )
         except (pymysql.err.Error, OSError) as error:
             raise mysql.translate_connect(error, f"{self.host}:{self.port}") from error
-        try:
-            with mysql.mapped():
-                for sql in _MYSQL:
-                    link.cursor().execute(sql)
-                yield _OfMySql(link)
-        finally:
-            force_close(link)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ from pyiceberg.table.update import (
 from requests import PreparedRequest, RequestException, Response, Session
 from requests.adapters import HTTPAdapter
 
+from pidts.login.password_file import present_password
 from pidts.model import TableName, Transient, Where
 from pidts.target.iceberg.files import remove, write_bytes
 from pidts.target.iceberg.metadata_file import MetadataFile
@@ -105,6 +106,8 @@ class RestCatalog:
     scope: str = ""
     catalog: str = "lake"
     """The catalog's name in the warehouse."""
+    password_file: str = ""
+    """The file from which the password comes; each publication reads it again. Empty if there is no such file."""
 
     @property
     def place(self) -> str:
@@ -129,12 +132,13 @@ class RestCatalog:
 
     @contextmanager
     def _client(self) -> Iterator[_Client]:
-        secret = f"{self.user}:{self.password}" if self.user else ""
+        password = present_password(self.password_file, self.password)
+        secret = f"{self.user}:{password}" if self.user else ""
         properties = {
             "uri": self.uri,
             "warehouse": self.warehouse,
             "credential": secret,
-            "token": "" if self.user else self.password,
+            "token": "" if self.user else password,
             "oauth2-server-uri": self.token_uri or f"{self.uri.rstrip('/')}/v1/oauth/tokens",
             "scope": self.scope,
         }

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from pidts.rules import Rules
 from pidts.source import SourceConfig
-from pidts.task.config.servers import SourceSpec, TargetSpec
+from pidts.task.config.servers import PublishTo, SourceSpec, TargetSpec
 from pidts.task.config.task_file import TaskConfig
 
-_Server = TypeVar("_Server", SourceConfig, TargetSpec)
+_Server = TypeVar("_Server", SourceConfig, TargetSpec, PublishTo)
 _SAFE: Mapping[str, str | Mapping[str, str]] = {
     "limits": {
         "bytes": "syncers.queue-size",
@@ -113,7 +113,10 @@ def _compared(config: TaskConfig, name: str) -> object:
     value = getattr(config, name)
     if isinstance(value, SourceSpec):
         return replace(value, server=_without_file(value.server), servers=tuple(map(_without_file, value.servers)))
-    return _without_file(value) if isinstance(value, TargetSpec) else value
+    if isinstance(value, TargetSpec):
+        to = value.publish_to
+        return _without_file(replace(value, publish_to=to and _without_file(to)))
+    return value
 
 
 def _without_file(server: _Server) -> _Server:

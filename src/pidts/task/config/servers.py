@@ -106,6 +106,8 @@ class PublishTo:
     """The address that gives tokens for a REST catalog; empty: the catalog itself."""
     scope: str = ""
     """The OAuth scope of the token for a REST catalog."""
+    password_file: str = ""
+    """The file from which the password comes; each login reads it again. Empty if there is no such file."""
 
     @property
     def place(self) -> str:
@@ -221,10 +223,28 @@ class TargetSpec:
             if to.type == "rest":
                 from pidts.target.iceberg.rest_catalog import RestCatalog
 
-                return RestCatalog(to.uri, to.warehouse, to.user, to.password, to.token_uri, to.scope, self.catalog)
+                return RestCatalog(
+                    to.uri,
+                    to.warehouse,
+                    to.user,
+                    to.password,
+                    to.token_uri,
+                    to.scope,
+                    self.catalog,
+                    password_file=to.password_file,
+                )
             from pidts.target.iceberg.jdbc_catalog import MySqlCatalog, PostgresCatalog
         kind = MySqlCatalog if to.type == "mysql" else PostgresCatalog
-        return kind(to.host, to.port, to.user, to.database, self.catalog, to.password, to.tls)
+        return kind(
+            to.host,
+            to.port,
+            to.user,
+            to.database,
+            self.catalog,
+            to.password,
+            to.tls,
+            password_file=to.password_file,
+        )
 
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
@@ -337,10 +357,12 @@ def _publish_to(target: Section, kind: str) -> PublishTo | None:
         return PublishTo(type="hive", metastore=metastore)
     database = section.text("database")
     host, port, user, password, tls = _login(section, _PORTS[kind])
+    file = _password_file(section)
     if kind == "postgresql":
         _demand_ca(section, tls)
     section.finish()
     return PublishTo(
+        password_file=file,
         type="mysql" if kind == "mysql" else "postgresql",
         host=host,
         port=port,
@@ -357,13 +379,20 @@ def _rest_catalog(section: Section) -> PublishTo:
     for key, value in (("uri", uri), ("token-uri", token_uri)):
         if value and not _HTTP.fullmatch(value):
             raise section.error(key, "bad-value", f"expected https://host/path, not {value!r}")
-    user, password = section.text("user", ""), _password(section)
+    user, password, file = section.text("user", ""), _password(section), _password_file(section)
     if user and not password:
         raise section.error("user", "missing-key", "an account needs password-file", "Give it, or remove user.")
     warehouse, scope = section.text("warehouse", ""), section.text("scope", "")
     section.finish()
     return PublishTo(
-        type="rest", uri=uri, warehouse=warehouse, user=user, password=password, token_uri=token_uri, scope=scope
+        type="rest",
+        uri=uri,
+        warehouse=warehouse,
+        user=user,
+        password=password,
+        token_uri=token_uri,
+        scope=scope,
+        password_file=file,
     )
 
 
