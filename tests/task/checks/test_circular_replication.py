@@ -34,14 +34,9 @@ from pidts.sandbox import Server
 from pidts.source import connect, query
 from pidts.source.finding import demand
 from pidts.source.structures import read_structures
-from pidts.task.checks.circular_replication import (
-    circle_findings,
-    demand_no_circle,
-    going_round,
-    is_checked,
-    note_checked,
-    record_returned,
-)
+from pidts.task.checks.circles.ended_tasks import record_returned
+from pidts.task.checks.circles.passed_check import is_checked, note_checked
+from pidts.task.checks.circles.running_tasks import circle_findings, demand_no_circle, going_round
 from pidts.task.checks.source import check_one_source, passed_if_ignored
 from pidts.task.checks.task_records import ORIGINS, record_source
 from pidts.task.checks.zone_start import demand_same_zone

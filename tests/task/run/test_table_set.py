@@ -52,7 +52,7 @@ from pidts.source import connect, position, read_structures
 from pidts.source.position import log_end
 from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
-from pidts.task.checks.circular_replication import is_checked
+from pidts.task.checks.circles.passed_check import is_checked
 from pidts.task.checks.source import check_one_source
 from pidts.task.checks.task_records import record_source
 from pidts.task.config.current_server import address_of, choose_server

@@ -251,7 +251,7 @@ def _circles(parts: Sequence[TaskConfig], target: TargetSession) -> list[Finding
     Without this check, only the next start would report the reason. A source that does not answer is not checked.
     """
     from pidts.source import connect
-    from pidts.task.checks.circular_replication import circle_findings
+    from pidts.task.checks.circles.running_tasks import circle_findings
     from pidts.task.cutover.drain import tables_of
 
     found: list[Finding] = []

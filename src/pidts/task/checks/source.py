@@ -34,7 +34,7 @@ from pidts.source.structures import TableSize, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
-from pidts.task.checks.circular_replication import circle_findings
+from pidts.task.checks.circles.running_tasks import circle_findings
 from pidts.task.checks.hive import hive_findings, image_findings
 from pidts.task.checks.joining.both_have_rows import fits_between_zones, others_findings
 from pidts.task.checks.not_carried import not_carried_findings

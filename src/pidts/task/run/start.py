@@ -50,13 +50,9 @@ from pidts.source import Session, log_end, schema_charsets, source_dialect
 from pidts.source.finding import demand, is_ignored
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
-from pidts.task.checks.circular_replication import (
-    circle_findings,
-    demand_no_circle,
-    is_checked,
-    note_checked,
-    record_returned,
-)
+from pidts.task.checks.circles.ended_tasks import record_returned
+from pidts.task.checks.circles.passed_check import is_checked, note_checked
+from pidts.task.checks.circles.running_tasks import circle_findings, demand_no_circle
 from pidts.task.checks.joining.both_have_rows import demand_no_others, fits_between_zones
 from pidts.task.checks.joining.opposite_task import await_opposite, begins_merging
 from pidts.task.checks.restored_zone import demand_not_restored
