@@ -40,6 +40,7 @@ from pidts.model import (
     Where,
 )
 from pidts.schema import AlterTable, Dialect, classify
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.shards.decide import Decision, RunDecision, Wait, decide
 
 T = TableName("all", "t")
@@ -603,12 +604,14 @@ def test_the_change_knows_which_product_has_converted_the_rows(mariadb: tuple[bo
         text="ALTER",
         before={T: V0},
         after={T: V1},
+        executed_at=StatementTime(1_700_000_000),
     )
     step = admit(groups, due_at(), DueStatement(change, AlterTable(NAME, ())), 1.0)
     assert isinstance(step, Admission)
     said = step.change.statement
     assert isinstance(said, AlterTable)
     assert said.mariadb is (mariadb[0] if mariadb[0] is mariadb[1] else None)
+    assert step.change.executed_at == UNKNOWN_TIME, "each shard has run the statement at its own time"
 
 
 def test_a_reader_without_the_lock_gets_one_consistent_state() -> None:

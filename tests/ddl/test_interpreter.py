@@ -50,6 +50,7 @@ from pidts.rules import (
     Rules,
 )
 from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable, classify
+from pidts.schema.statement_time import StatementTime
 from pidts.source import SourceConfig
 
 AT = Lsn(0, 1, 100)
@@ -82,9 +83,10 @@ def interpreted(
     is_ours: Callable[[TableName], bool] | None = None,
     shared_tables: SharedTables | None = None,
     writing: ApplyRules | None = None,
+    query: Query | None = None,
 ) -> DueStatement | ChangeWaits | None:
     return Interpreter(
-        due=due_change(sql, rules, *names, keys=keys, is_ours=is_ours, writing=writing),
+        due=due_change(sql, rules, *names, keys=keys, is_ours=is_ours, writing=writing, query=query),
         command=command,
         shared_tables=shared_tables or SharedTables(ShardGroups(), "s", rules),
         shadows=dict,
@@ -99,6 +101,7 @@ def due_change(
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     writing: ApplyRules | None = None,
+    query: Query | None = None,
 ) -> DueChange:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
@@ -120,7 +123,7 @@ def due_change(
     relay: Any = SimpleNamespace(position=lambda _: "bin.000001:100")
     entry = LogEntry(transaction, Extent(1, 4, 96))
     due = DueChange(context, TransactionClassifier(rules.allow, Dialect()), relay, entry, is_ours or rules.allow)
-    vars(due)["query"] = Query("shop", sql)
+    vars(due)["query"] = query or Query("shop", sql)
     return due
 
 
@@ -150,6 +153,13 @@ def test_the_target_is_described_by_its_own_names() -> None:
     assert after is not None
     assert [column.name for column in after.columns] == ["id", "c"]
     assert set(what.change.structures) == {TableName("shop", "t_1")}
+
+
+def test_a_change_has_the_time_of_its_statement_with_microseconds() -> None:
+    query = Query("shop", "ALTER TABLE t_1 ADD c INT", 0, 0, "+02:00", seconds=1_700_000_000, micros=987_654)
+    what = interpreted(query.sql, ONE, "t_1", query=query)
+    assert isinstance(what, DueStatement)
+    assert what.change.executed_at == StatementTime(1_700_000_000, 987_654, is_in_utc=False)
 
 
 def test_a_rename_that_ends_where_it_began_is_nothing_to_the_target() -> None:

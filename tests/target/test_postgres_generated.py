@@ -19,6 +19,7 @@ from pidts.model.type_map import TypeMap
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.schema import Dialect, apply, classify
+from pidts.schema.statement_time import StatementTime
 from pidts.source import SourceConfig, connect, read_structures
 from pidts.target import PostgresTarget
 
@@ -251,7 +252,7 @@ class Follower:
         statement = classify(sql, "computing", dialect=self._dialect)
         changed = apply(statement, self.known, {}, dialect=self._dialect)
         before = {name: self.known.get(name) for name in changed}
-        rendered = self.target.schema.ddl_statements(statement, before, changed, 1_700_000_000)
+        rendered = self.target.schema.ddl_statements(statement, before, changed, StatementTime(1_700_000_000))
         for each in rendered.statements:
             self.target.execute(each)
         self.known = {name: table for name, table in {**self.known, **changed}.items() if table is not None}

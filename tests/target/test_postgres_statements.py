@@ -10,6 +10,7 @@ import pytest
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.schema import apply, classify
+from pidts.schema.statement_time import UNKNOWN_TIME
 from pidts.target.difference import difference, unfillable
 from pidts.target.postgres import alter
 from pidts.target.postgres.create import create_table
@@ -142,7 +143,7 @@ def test_a_primary_key_for_another_unique_key_of_the_source_goes_with_that_key(c
         PgKey("kz", ("z",), unique=True, primary=False, constraint=False),
     )
     found = PgTable(name, "r", True, (pg_column("z"), pg_column("a")), keys, ())
-    made = alter.render(statement, before, after, {name: found}, 0).statements
+    made = alter.render(statement, before, after, {name: found}, UNKNOWN_TIME).statements
     assert [sql.removeprefix('ALTER TABLE "d"."t" ') for sql in made] == expected
 
 
@@ -167,7 +168,9 @@ def test_values_that_the_source_computes_anew_without_a_word_in_the_log_are_refu
     statement = classify(f"ALTER TABLE t {clause}", "d")
     after = apply(statement, before, {})[name]
     found = [
-        refusal.what for condition, refusal in doubts(statement, before[name], after, None, 0) if condition == "true"
+        refusal.what
+        for condition, refusal in doubts(statement, before[name], after, None, UNKNOWN_TIME)
+        if condition == "true"
     ]
     assert [what.partition(" has ")[0] for what in found] == ["column g"] * is_doubtful
 
@@ -178,7 +181,7 @@ DEFAULTS = {
     "VARBINARY(9) DEFAULT 'a'": "'\\x61'", "BINARY(3) DEFAULT x'41'": "'\\x410000'", "BIT(8) DEFAULT b'101'": "B'00000101'", "BIT(1) DEFAULT 1": "true",
     "YEAR DEFAULT 70": "1970", "YEAR DEFAULT '0'": "2000", "TIME DEFAULT 100": "'00:01:00'", "TIME(2) DEFAULT '01:02:03.250000'": "'01:02:03.25'",
     "DATE DEFAULT 20200102": "'2020-01-02'", "DATETIME DEFAULT '2020-1-2'": "'2020-01-02 00:00:00'", "DATE DEFAULT '0000-00-00'": None,
-    "DATETIME DEFAULT CURRENT_TIMESTAMP": "'1970-01-01 00:00:00'", "JSON DEFAULT ('{}')": "'{}'", "SET('a','b') DEFAULT 'b,a'": "'{\"a\",\"b\"}'", "ENUM('a','b') DEFAULT 'A'": "'a'",
+    "DATETIME DEFAULT CURRENT_TIMESTAMP": "LOCALTIMESTAMP(0)", "JSON DEFAULT ('{}')": "'{}'", "SET('a','b') DEFAULT 'b,a'": "'{\"a\",\"b\"}'", "ENUM('a','b') DEFAULT 'A'": "'a'",
 }  # fmt: skip
 """The default by which PostgreSQL gives existing rows the value that the source gives them."""
 
@@ -206,7 +209,7 @@ def altered(clause):
     statement = classify(f"ALTER TABLE t {clause}", "d")
     after = apply(statement, before, {"d": ("utf8mb4", "utf8mb4_general_ci")})
     found = PgTable(name, "r", True, (pg_column("id"),), (), ())
-    return alter.render(statement, before, after, {name: found}, 0).statements
+    return alter.render(statement, before, after, {name: found}, UNKNOWN_TIME).statements
 
 
 @pytest.mark.parametrize("name", ["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"])
@@ -247,7 +250,7 @@ def test_a_server_of_the_sources_kind_reads_literals_as_that_does(definition, an
     statement = classify(f"ALTER TABLE t ADD COLUMN c {definition}", "d")
     (after,) = apply(statement, before, {}).values()
     for is_own, is_filled in ((False, anywhere), (True, on_its_own_kind)):
-        found = unfillable(statement, before[after.name], after, 0, reads_alike=is_own)
+        found = unfillable(statement, before[after.name], after, UNKNOWN_TIME, reads_alike=is_own)
         assert found == ([] if is_filled else ["c"])
 
 
@@ -260,7 +263,7 @@ def test_a_default_that_servers_read_in_several_ways_is_filled_by_none(definitio
     before |= apply(classify("CREATE TABLE t (id int PRIMARY KEY)", "d"), {}, {})
     statement = classify(f"ALTER TABLE t ADD COLUMN c {definition}", "d")
     (after,) = apply(statement, before, {}).values()
-    assert unfillable(statement, before[after.name], after, 0) == ([] if is_alike else ["c"])
+    assert unfillable(statement, before[after.name], after, UNKNOWN_TIME) == ([] if is_alike else ["c"])
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pidts.model.errors import named
 from pidts.reduce import UniqueKey, watched_columns
 from pidts.schema import Statement, keys_there
 from pidts.schema.kept_names import kept_names
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.target.difference import difference
 
 Structures = Mapping[TableName, Table | None]
@@ -93,7 +94,7 @@ class ValuesSchema:
         statement: Statement,
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
-        executed_at: int = 0,
+        executed_at: StatementTime = UNKNOWN_TIME,
     ) -> RenderedChange:
         """Returns one statement for each table."""
         del executed_at

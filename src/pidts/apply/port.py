@@ -23,6 +23,7 @@ from pidts.apply.meta_port import Meta
 from pidts.model import RenderedChange, Table, TableName
 from pidts.reduce import NetChange
 from pidts.schema import Statement
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 
 
 class TargetSchema(Protocol):
@@ -86,13 +87,13 @@ class TargetSchema(Protocol):
         statement: Statement,
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
-        executed_at: int = 0,
+        executed_at: StatementTime = UNKNOWN_TIME,
     ) -> RenderedChange:
         """Returns statements that make the same schema change on the target; each of them is atomic by itself.
 
         `statement`, `before` and `after` have the target's names.
 
-        `executed_at` is the source's clock in seconds since 1970, for columns whose default is the current time.
+        `executed_at` is for new columns whose default is the current time.
         """
 
 

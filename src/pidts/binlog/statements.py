@@ -20,6 +20,8 @@ from pidts.model.errors import DecodeError
 FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
 _SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ = 1, 2, 4, 5, 6
 _INVOKER, _DATABASES = 11, 12
+_MICROSECONDS = (13, 128)
+"""The microseconds of the time at which the statement began: the code of MySQL, and the code of MariaDB."""
 _TOO_MANY = 254
 """MySQL writes this number instead of the databases if there are too many of them."""
 
@@ -63,6 +65,10 @@ class Query:
     """The session's time zone; empty if the statement did not use it."""
     utf8_literals: bool = False
     """Whether the session's literals are in UTF-8; False if the log does not say."""
+    seconds: int = 0
+    """The time at which the statement began, in seconds since 1970."""
+    micros: int | None = None
+    """The microseconds of this second; None if the log does not have them: a statement that uses them logs them."""
     databases: frozenset[str] | None = None
     """The databases of all tables that the statement has used, directly or by triggers, stored functions and views.
     None if the log lacks them: MySQL logs them with statements that change rows.
@@ -90,6 +96,7 @@ class Query:
             schema=schema.decode("utf-8", "backslashreplace"),
             sql=statement_text(sql, client, connection, session.get("sql_mode", 0)),
             utf8_literals=client in charsets.UTF8 and connection in charsets.UTF8,
+            seconds=event.timestamp,
             **session,
         )
 
@@ -166,6 +173,8 @@ def _variables(data: bytes) -> dict[str, Any]:
             count = cursor.uint(1)
             if count < _TOO_MANY:
                 session["databases"] = frozenset(_terminated(cursor) for _ in range(count))
+        elif code in _MICROSECONDS:
+            session["micros"] = cursor.uint(3)
         elif code in FIXED_VARIABLES:
             cursor.take(FIXED_VARIABLES[code])
         else:

@@ -34,6 +34,7 @@ from pidts.schema import (
     keys_there,
 )
 from pidts.schema.compare import origins
+from pidts.schema.statement_time import UNKNOWN_TIME
 from pidts.shards.decide import Decision, Effect, MissedChanges, RunDecision, Wait
 from pidts.shards.structures import key_has, names_of, revalued, same_version, same_whole, shared_object
 
@@ -222,9 +223,9 @@ def _decided(
                 todo=f"Make this change on the other shards, too; or give the SQL for the target: run {REPLACE}",
             )
     if isinstance(change.statement, AlterTable):
-        # The other shards have converted their rows in sessions of their own.
+        # The other shards have converted their rows in sessions of their own, at other times.
         altered = replace(change.statement, mariadb=groups.only_mariadb(target), cuts_fractions=None)
-        change = replace(change, statement=altered)
+        change = replace(change, statement=altered, executed_at=UNKNOWN_TIME)
     records[MergedTablesKey()] = {target: decision.agreed}
     change = replace(change, shared=target, others=member_changes, records=records)
     return Admission(change, decision, dropped=dropped, missed=missed)

@@ -26,7 +26,6 @@ from pidts.model import (
     ConfigError,
     DdlCommand,
     Halted,
-    Kind,
     LoggedStatement,
     Shadow,
     Table,
@@ -37,7 +36,6 @@ from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.plan import Relevance, RelevanceKind
 from pidts.rules import Rules
 from pidts.schema import (
-    AddColumn,
     AlterTable,
     CreateDatabase,
     CreateTable,
@@ -54,6 +52,7 @@ from pidts.schema import (
     classify,
 )
 from pidts.schema.online.swap import renames, untranslated
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.shards.decide import Wait
 
 
@@ -249,7 +248,7 @@ class Interpreter:
             command=self.command,
             origin=due.origin,
             between_zones=bool(due.classifier.marks_in),
-            executed_at=0 if statement is None or self._needs_zone(statement) else due.entry.transaction.timestamp,
+            executed_at=UNKNOWN_TIME if statement is None else self._executed_at,
         )
 
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
@@ -262,18 +261,10 @@ class Interpreter:
             found = {name: None if table is None else table.of_any_shard for name, table in found.items()}
         return found
 
-    def _needs_zone(self, statement: Statement) -> bool:
-        """Whether a new DATETIME column gives existing rows the current time in an unknown time zone."""
-        return (
-            not self.due.dialect.is_in_utc
-            and isinstance(statement, AlterTable)
-            and any(
-                isinstance(action, AddColumn)
-                and action.column.type.kind is Kind.DATETIME
-                and (action.column.default or "").lower().startswith("current_timestamp")
-                for action in statement.actions
-            )
-        )
+    @property
+    def _executed_at(self) -> StatementTime:
+        query = self.due.query
+        return StatementTime(query.seconds, query.micros, self.due.dialect.is_in_utc)
 
 
 def _emptied(statement: Statement | None, known: Iterable[TableName]) -> set[TableName]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from pidts.model.table import Column
-from pidts.model.types import BLOBS, FRACTIONS, TEXTS, Kind
+from pidts.model.types import BLOBS, FRACTIONS, TEXTS, ColumnType, Kind
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme
 from pidts.schema.parse.token_cursor import TokenCursor
@@ -24,6 +25,8 @@ _ZEROS = {
     Kind.YEAR: "0000",
 }
 _WITHOUT_DEFAULT = frozenset({*TEXTS, *BLOBS, Kind.GEOMETRY})
+_MOMENTS = (Kind.DATETIME, Kind.TIMESTAMP)
+_CLOCK = re.compile(r"current_timestamp(?:\((\d)\))?")
 ZERO = "'0000-00-00 00:00:00'"
 
 
@@ -72,7 +75,7 @@ def parse_now(cursor: TokenCursor) -> str:
     if cursor.take_sign("(") and not cursor.take_sign(")"):
         digits = cursor.number()
         cursor.expect_sign(")")
-    return f"current_timestamp({digits})" if digits else "current_timestamp"
+    return _now(digits)
 
 
 def _number(cursor: TokenCursor) -> str:
@@ -150,7 +153,7 @@ def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], d
         return tuple(columns)
     first = next((column for column in columns if column.type.kind is Kind.TIMESTAMP), None)
     return tuple(
-        replace(column, default=_now(column) if column is first else ZERO)
+        replace(column, default=_now(column.type.fsp) if column is first else ZERO)
         if column.name in defined and _needs_default(column)
         else column
         for column in columns
@@ -161,5 +164,16 @@ def _needs_default(column: Column) -> bool:
     return column.type.kind is Kind.TIMESTAMP and not (column.nullable or column.default or column.generated)
 
 
-def _now(column: Column) -> str:
-    return f"current_timestamp({column.type.fsp})" if column.type.fsp else "current_timestamp"
+def with_stored_digits(default: str | None, kind: ColumnType) -> str | None:
+    """Returns a default that is the current time with the digits that MariaDB stores with it; others unchanged.
+
+    In a `DATETIME(6)`, MariaDB takes `CURRENT_TIMESTAMP` for `CURRENT_TIMESTAMP(6)`. MySQL refuses a default with other
+    digits than the column has.
+    """
+    if default is None or kind.kind not in _MOMENTS or not (found := _CLOCK.fullmatch(default)):
+        return default
+    return _now(min(int(found[1] or kind.fsp), kind.fsp))
+
+
+def _now(digits: int) -> str:
+    return f"current_timestamp({digits})" if digits else "current_timestamp"

@@ -22,6 +22,7 @@ from pidts.schema import (
 )
 from pidts.schema.kept_names import kept_names
 from pidts.schema.literals import CurrentTime, Expression, Number, TextLiteral, parse_default
+from pidts.schema.statement_time import StatementTime
 from pidts.schema.stored_default import has_bytes_of_session, stored_default
 
 _FLOATING = frozenset({Kind.FLOAT, Kind.DOUBLE})
@@ -86,7 +87,7 @@ def unfillable(
     statement: AlterTable,
     before: Table,
     after: Table,
-    executed_at: int,
+    executed_at: StatementTime,
     computed: Collection[str] = (),
     *,
     reads_alike: bool = False,
@@ -110,14 +111,14 @@ def unfillable(
     return added + [new.name for _, new in change.kept if new.generated and new.name.lower() in said]
 
 
-def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
+def _fills_alike(column: Column, executed_at: StatementTime, *, alike: bool) -> bool:
     """Whether adding a column with this default gives existing rows the same value on both servers.
 
     `alike`: the two are servers of the same kind, and read literals in the same way.
     """
     parsed = parse_default(column.default)
     if isinstance(parsed, CurrentTime):
-        return parsed.fsp == 0 and executed_at > 0
+        return executed_at.filling(column) is not None
     if parsed is None or isinstance(parsed, Expression):
         return parsed is None
     if stored_default(column.default, column.type) is not None:

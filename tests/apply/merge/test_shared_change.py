@@ -364,7 +364,7 @@ def test_a_refused_change_that_was_then_made_by_hand_counts() -> None:
     with closing(shards.target.connect()) as session:
         statement = shards.change("a").statement
         assert statement is not None
-        for sql in session.schema.ddl_statements(statement, {T: BEFORE}, {T: AFTER}, 0).statements:
+        for sql in session.schema.ddl_statements(statement, {T: BEFORE}, {T: AFTER}).statements:
             session.execute(sql)
     assert shards.runner("a").run(shards.change("a", "b"), AT["a"]) is Outcome.APPLIED
     assert (shards.done(), shards.columns()) == ({"a", "b"}, ["id", "c"])

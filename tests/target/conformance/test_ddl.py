@@ -28,12 +28,14 @@ from pidts.model import (
     Transient,
 )
 from pidts.schema import apply, classify
+from pidts.schema.statement_time import StatementTime
 from pidts.target import IcebergTarget
 
 from .breaking import Breaking
 from .samples import INT, change, checkpoint, lsn, table, text
 
 Structures = dict[TableName, Table]
+EXECUTED_AT = StatementTime(1_700_000_000)
 
 
 def runner(target: Any, task: str, epoch: int) -> DdlRunner:
@@ -47,7 +49,9 @@ def claimed(target: Target, task: str, workers: int = 2) -> int:
     return rows[0].epoch
 
 
-def schema_change(sql: str, known: Structures, name: TableName, executed_at: int = 1_700_000_000) -> SchemaChange:
+def schema_change(
+    sql: str, known: Structures, name: TableName, executed_at: StatementTime = EXECUTED_AT
+) -> SchemaChange:
     """Returns a change as the planner makes it: the statement, and the structures before and after it."""
     statement = classify(sql, name.schema)
     changed = apply(statement, known, {name.schema: ("utf8mb4", "utf8mb4_bin")})

@@ -20,6 +20,7 @@ from pidts.model import Halted, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.schema import Dialect, apply, classify
+from pidts.schema.statement_time import StatementTime
 from pidts.target import MySqlTarget
 
 from .ddl_cases import CASES, Case
@@ -65,7 +66,7 @@ class Pair:
         statement = classify(sql, self.schema, dialect=DIALECT)
         changed = apply(statement, self.known, {self.schema: ("utf8mb4", "utf8mb4_general_ci")}, dialect=DIALECT)
         before = {name: self.known.get(name) for name in changed}
-        rendered = self.target.schema.ddl_statements(statement, before, changed, 1_700_000_000)
+        rendered = self.target.schema.ddl_statements(statement, before, changed, StatementTime(1_700_000_000))
         self.notes += rendered.notes
         for each in rendered.statements:
             self.target.execute(each)

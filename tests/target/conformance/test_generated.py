@@ -12,6 +12,7 @@ from pidts.login import Mode, Tls
 from pidts.model import Halted, RowsUnknown, Table, TableName
 from pidts.sandbox import Server
 from pidts.schema import Dialect, apply, classify
+from pidts.schema.statement_time import StatementTime
 from pidts.target import MySqlTarget
 
 pytestmark = pytest.mark.parametrize("kind", ["mysql97", "mariadb"])
@@ -49,7 +50,9 @@ class Pair:
         statement = classify(sql.format(t=self.there), "x", dialect=dialect)
         changed = apply(statement, self.known, {}, dialect=dialect)
         before = {name: self.known.get(name) for name in changed}
-        for each in self.target.schema.ddl_statements(statement, before, changed, 1_700_000_000).statements:
+        for each in self.target.schema.ddl_statements(
+            statement, before, changed, StatementTime(1_700_000_000)
+        ).statements:
             self.target.execute(each)
         self.known = {name: table for name, table in {**self.known, **changed}.items() if table is not None}
 

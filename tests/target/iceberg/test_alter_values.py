@@ -13,6 +13,7 @@ from tests.target.conformance.samples import change, create, write
 
 from pidts.model import Halted, TableName
 from pidts.schema import apply, classify
+from pidts.schema.statement_time import StatementTime
 
 pytest.importorskip("pyiceberg")
 
@@ -91,7 +92,9 @@ def altered(folder: Path, columns: str, values: tuple[object, ...], action: str)
         write(session, change(table, upserts=[(1, *values)]))
         statement = classify(f"ALTER TABLE t {action}", "shop")
         after = apply(statement, {NAME: table}, {})
-        for sql in session.schema.ddl_statements(statement, {NAME: table}, after, 1_700_000_000).statements:
+        for sql in session.schema.ddl_statements(
+            statement, {NAME: table}, after, StatementTime(1_700_000_000)
+        ).statements:
             session.execute(sql)
         stored = session.schema.structure(NAME)
         assert stored is not None

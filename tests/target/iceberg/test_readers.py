@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from pidts.cli.app import app
 from pidts.model import TableName
 from pidts.schema import apply, classify
+from pidts.schema.statement_time import StatementTime
 from pidts.target import IcebergTarget
 
 pytest.importorskip("pyiceberg")
@@ -76,7 +77,9 @@ def warehouse(tmp_path: Path) -> Warehouse:
             write(session, change(structure, upserts=[(number, 0), (100, number)], deletes=[(number - 1,)]))
         statement = classify("ALTER TABLE t RENAME COLUMN v TO w, ADD n INT NOT NULL DEFAULT 7", "shop")
         after = apply(statement, {NAME: structure}, {})
-        for sql in session.schema.ddl_statements(statement, {NAME: structure}, after, 1_700_000_000).statements:
+        for sql in session.schema.ddl_statements(
+            statement, {NAME: structure}, after, StatementTime(1_700_000_000)
+        ).statements:
             session.execute(sql)
         write(session, change(after[NAME], upserts=[(5, 5, 5)]))
         place = session.tables.location(NAME)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pidts.apply.checkpoint import Outcome
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Lsn, RecordKey, Shadow, Table, TableName
 from pidts.schema import Statement
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class SchemaChange:
     """The online schema changes under way whose records this change replaces; None removes a record."""
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
     """The source's tables that the change renames."""
-    executed_at: int = 0
+    executed_at: StatementTime = UNKNOWN_TIME
     command: DdlCommand | None = None
     """The ddl command that replaces this statement by others, or runs others before it; None: there is none."""
     shared: TableName | None = None

@@ -21,7 +21,7 @@ from pidts.schema.altered_keys import KeptColumn, does_not_fit, keeps_keys, keys
 from pidts.schema.charset_rules import Charset, closed, completed, converted, text_for_old
 from pidts.schema.charsets import charset_of
 from pidts.schema.computed import mentions
-from pidts.schema.defaults import in_primary_key, with_implicit_defaults
+from pidts.schema.defaults import in_primary_key, with_implicit_defaults, with_stored_digits
 from pidts.schema.dialect import Dialect
 from pidts.schema.stored_default import in_utc
 
@@ -177,8 +177,9 @@ def _renaming(name: str) -> Callable[[Column], Column]:
 
 def _defaulting(default: str | None, zone: str) -> Callable[[Column], Column]:
     def changed(column: Column) -> Column:
+        stored = with_stored_digits(default, column.type)
         is_moment = column.type.kind is Kind.TIMESTAMP
-        return replace(column, default=in_utc(default, column.type, zone) if is_moment else default)
+        return replace(column, default=in_utc(stored, column.type, zone) if is_moment else stored)
 
     return changed
 

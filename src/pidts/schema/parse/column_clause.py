@@ -8,7 +8,7 @@ from pidts.model.table import Column, Key
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.actions import AddKey
 from pidts.schema.computed import GeneratedExpression, parse_computed
-from pidts.schema.defaults import ZERO, parse_default, parse_now
+from pidts.schema.defaults import ZERO, parse_default, parse_now, with_stored_digits
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.column_type import parse_charset, parse_type
 from pidts.schema.parse.key_clause import PRIMARY, parse_check, parse_references
@@ -82,6 +82,7 @@ def _column(cursor: TokenCursor, draft: _Draft) -> Column:
         nullable = bool(nullable)
         if draft.on_update and not nullable:
             default = default or ZERO
+    default = with_stored_digits(default, draft.type)
     if draft.type.kind is Kind.TIMESTAMP:
         default = in_utc(default, draft.type, cursor.dialect.time_zone)
     if draft.type.is_bytes and cursor.dialect.utf8_literals:

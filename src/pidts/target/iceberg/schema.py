@@ -47,7 +47,7 @@ from pidts.reduce import watched_columns
 from pidts.schema import Statement
 from pidts.schema.column_defaults import default_value
 from pidts.schema.kept_names import kept_names
-from pidts.schema.literals import CurrentTime, parse_default
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.target.difference import difference, recomputed, refuse_unfillable, unfillable
 from pidts.target.iceberg.catalog import Catalog
 from pidts.target.iceberg.columns import decode, encode, stored_type
@@ -129,7 +129,7 @@ class IcebergSchema:
         return RenderedChange(())
 
     def ddl_statements(
-        self, statement: Statement, before: Structures, after: Structures, executed_at: int = 0
+        self, statement: Statement, before: Structures, after: Structures, executed_at: StatementTime = UNKNOWN_TIME
     ) -> RenderedChange:
         """Returns one statement for each table."""
         return RenderedChange(tuple(json.dumps(step) for step in _steps(statement, before, after, executed_at)))
@@ -201,7 +201,7 @@ def run_statement(
 
 
 def _steps(
-    statement: ddl.Statement, before: Structures, after: Structures, executed_at: int
+    statement: ddl.Statement, before: Structures, after: Structures, executed_at: StatementTime
 ) -> Iterator[dict[str, Any]]:
     """Yields the steps of a statement, each for one table."""
     match statement:
@@ -213,7 +213,7 @@ def _steps(
         case ddl.DropDatabase(name=schema):
             yield from ({"drop": _pair(name)} for name in sorted(before) if name.schema == schema)
         case ddl.TruncateTable(table=name):
-            yield {"truncate": _pair(name), "executed_at": executed_at}
+            yield {"truncate": _pair(name), "executed_at": executed_at.seconds}
         case ddl.RenameTable(pairs=pairs):
             yield from ({"rename": _pair(old), "to": _pair(new)} for old, new in pairs)
         case ddl.AlterTable(table=name, actions=actions):
@@ -228,7 +228,8 @@ def _steps(
                     "unfillable": list(
                         dict.fromkeys([*unfillable(statement, old, new, executed_at), *recomputed(statement, old, new)])
                     ),
-                    "executed_at": executed_at,
+                    "executed_at": executed_at.seconds,
+                    "micros": executed_at.micros,
                 }
                 if goal != name:
                     yield {"rename": _pair(name), "to": _pair(goal)}
@@ -272,7 +273,9 @@ def _alter(
         values: pa.Array | None = None
         number = 0
         if origin is None:
-            values = _filled(table, column, step["executed_at"]) if has_rows else None
+            values = (
+                _filled(table, column, StatementTime(step["executed_at"], step.get("micros"))) if has_rows else None
+            )
             values = values if values is not None and values.null_count < len(values) else None
         else:
             before = old.column(origin).type
@@ -353,15 +356,15 @@ def _stored(table: OpenTable, name: str) -> pa.Array:
     return table.read_stored([name])[name].combine_chunks()
 
 
-def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
+def _filled(table: OpenTable, column: Column, executed_at: StatementTime) -> pa.Array:
     """Returns the default of a new column for the existing rows. The current time becomes the source's time, in UTC.
 
     Refuses a default whose value only the source knows. For example, the default of a TIMESTAMP depends on a session's
     time zone.
     """
     goal = stored_type(column.type)
-    if isinstance(parse_default(column.default), CurrentTime) and pa.types.is_timestamp(goal):
-        return pa.repeat(pa.array([executed_at * 1_000_000], pa.int64()).cast(goal)[0], table.rows)
+    if (filled := executed_at.filling(column)) is not None:
+        return pa.repeat(pa.array([filled], pa.int64()).cast(goal)[0], table.rows)
     if default_value(column) is None:
         raise refuse_unfillable([column.name], table.base.table)
     return pa.repeat(filling(column, goal)[0], table.rows)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, RenderedChange, Table, TableName
 from pidts.model.advice import REJOIN, REPLACE, SKIP
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
-from pidts.schema.literals import CurrentTime, Expression, parse_default
+from pidts.schema.literals import Expression, parse_default
+from pidts.schema.statement_time import StatementTime, moment_text
 from pidts.target.difference import difference, left_out
 from pidts.target.mysql.server import TargetServer
 
@@ -131,7 +131,7 @@ def render(
     before: _Structures,
     after: _Structures,
     server: TargetServer,
-    executed_at: int,
+    executed_at: StatementTime,
     computed: frozenset[str] = frozenset(),
 ) -> RenderedChange:
     """Returns the target's statements for a statement of the source.
@@ -210,7 +210,7 @@ def _alter(
     before: Table,
     after: Table,
     server: TargetServer,
-    executed_at: int,
+    executed_at: StatementTime,
     computed: frozenset[str],
 ) -> RenderedChange:
     """Renders ALTER TABLE.
@@ -220,11 +220,9 @@ def _alter(
     """
     old, known = adapted(before, server, computed)
     new, notes = adapted(after, server, computed)
-    clocks = {
-        c.name for c in difference(statement, before, after).added if isinstance(parse_default(c.default), CurrentTime)
-    }
-    moment = datetime.fromtimestamp(executed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    filled = tuple(replace(c, default=f"'{moment}'") if c.name in clocks else c for c in new.columns)
+    added = difference(statement, before, after).added
+    clocks = {one.name: moment_text(time) for one in added if (time := executed_at.filling(one)) is not None}
+    filled = tuple(replace(one, default=f"'{clocks[one.name]}'") if one.name in clocks else one for one in new.columns)
     mariadb, made = server.dialect.mariadb, replace(new, columns=filled)
     statements = [
         render_statement(each, old, made, server.collations, computed, mariadb=mariadb)

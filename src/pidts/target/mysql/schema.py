@@ -19,6 +19,7 @@ from pidts.schema import (
     classify,
 )
 from pidts.schema.kept_names import kept_names
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.target.arithmetic import exact
 from pidts.target.difference import (
     recomputed,
@@ -111,7 +112,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         statement: Statement,
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
-        executed_at: int = 0,
+        executed_at: StatementTime = UNKNOWN_TIME,
     ) -> RenderedChange:
         """Returns this server's statements. Refuses a new column that would get other values than on the source."""
         if isinstance(statement, AlterTable):

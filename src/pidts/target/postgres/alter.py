@@ -9,6 +9,7 @@ import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, Halted, Key, Kind, RenderedChange, Table, TableName, Where
 from pidts.model.advice import REPLACE, RESYNC, SKIP
+from pidts.schema.statement_time import StatementTime
 from pidts.target.difference import difference, left_out
 from pidts.target.postgres.convert import conversion
 from pidts.target.postgres.create import column_definition, create_key, create_table
@@ -36,7 +37,7 @@ def render(
     before: _Structures,
     after: _Structures,
     found: Mapping[TableName, PgTable],
-    executed_at: int,
+    executed_at: StatementTime,
     *,
     is_draft: bool = False,
 ) -> RenderedChange:
@@ -125,7 +126,7 @@ class _Alter:
         before: Table,
         after: Table,
         found: PgTable | None,
-        executed_at: int,
+        executed_at: StatementTime,
         *,
         is_draft: bool,
     ) -> None:

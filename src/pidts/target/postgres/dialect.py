@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
 from pidts.model.advice import REJOIN
 from pidts.model.types import DATED
 from pidts.schema.literals import BytesLiteral, CurrentTime, Expression, Number, TextLiteral, parse_default
+from pidts.schema.statement_time import StatementTime, moment_text
 
 MAX_NAME = 63
 _SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
@@ -145,8 +146,8 @@ def _constant(kind: ColumnType, value: CurrentTime | TextLiteral | BytesLiteral 
         return literal("\\x" + value.value.hex()) if kind.is_bytes and kind.kind is not Kind.VECTOR else None
     if isinstance(value, CurrentTime):
         if kind.kind is Kind.TIMESTAMP:
-            return f"CURRENT_TIMESTAMP({kind.fsp})"
-        return f"LOCALTIMESTAMP({kind.fsp})" if kind.kind is Kind.DATETIME else None
+            return f"CURRENT_TIMESTAMP({value.fsp})"
+        return f"LOCALTIMESTAMP({value.fsp})" if kind.kind is Kind.DATETIME else None
     text = value.value
     if kind.kind is Kind.BIT:
         return _bits(kind, int(text)) if text.isdigit() else None
@@ -171,13 +172,11 @@ def is_left_out(column: Column) -> bool:
     return is_constant and column.type.kind not in DATED and default_clause(column)[0] is None
 
 
-def implicit_default(column: Column, executed_at: int) -> str | None:
+def implicit_default(column: Column, executed_at: StatementTime) -> str | None:
     """Returns MySQL's value for existing rows in a new column; None if it is NULL, or PostgreSQL has no such value."""
-    parsed = parse_default(column.default)
-    if isinstance(parsed, CurrentTime):
-        moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")
-        return literal(moment + ("Z" if column.type.kind is Kind.TIMESTAMP else ""))
-    if parsed is not None:
+    if (filled := executed_at.filling(column)) is not None:
+        return literal(moment_text(filled) + ("Z" if column.type.kind is Kind.TIMESTAMP else ""))
+    if parse_default(column.default) is not None:
         return default_clause(column)[0]
     kind = column.type
     if column.nullable or kind.kind in DATED:

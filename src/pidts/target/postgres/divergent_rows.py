@@ -13,6 +13,7 @@ from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
 from pidts.model.advice import REPLACE, RESYNC
 from pidts.model.types import FRACTIONS, INTEGER_BITS, LOB_BYTES
 from pidts.schema import AlterTable
+from pidts.schema.statement_time import StatementTime
 from pidts.target.difference import (
     difference,
     recomputed,
@@ -37,7 +38,7 @@ _LAST_YEAR = 2155
 
 
 def doubts(
-    statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
+    statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: StatementTime
 ) -> Iterator[tuple[str, Halted]]:
     """Yields conditions, each with the error to raise if a row meets it. Columns have their names before the change."""
     for old, new in shortened(statement, before, after):

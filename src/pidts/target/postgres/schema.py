@@ -9,6 +9,7 @@ from functools import cached_property
 from pidts.model import Halted, RenderedChange, Table, TableName, Where
 from pidts.model.type_map import GEOMETRY, TypeMap
 from pidts.schema import AlterTable, Statement
+from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres import alter
 from pidts.target.postgres.connection import PostgresConnection
@@ -82,7 +83,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         statement: Statement,
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
-        executed_at: int = 0,
+        executed_at: StatementTime = UNKNOWN_TIME,
     ) -> RenderedChange:
         """Returns PostgreSQL's statements for a statement of the source.
 
@@ -134,7 +135,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         )
         return f"{identifier(rows[0][0])}.geometry" if rows else ""
 
-    def _demand_no_doubts(self, statement: AlterTable, old: Table, new: Table, executed_at: int) -> None:
+    def _demand_no_doubts(self, statement: AlterTable, old: Table, new: Table, executed_at: StatementTime) -> None:
         for condition, refusal in doubts(statement, old, new, self.shape(statement.table), executed_at):
             if self._connection.rows(f"SELECT 1 FROM {qualified(statement.table)} WHERE {condition} LIMIT 1", ()):
                 raise refusal
