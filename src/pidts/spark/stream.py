@@ -14,7 +14,7 @@ A batch's requests of the full copy are carried out last, when the batch's log i
 `pidts.spark.copy_job`. If the run has to end, it interrupts these requests. No row is lost: the planner of the next run
 makes these requests again.
 
-A schema change is not part of a batch. When the batch before it is on the target, the schema change runs in its own
+A schema change is not part of a batch. When the batch before it is on the target, the schema change runs in a separate
 thread, and at first all batches wait for it. So with one worker, a reader of the target always sees a state that the
 source had between two transactions, even around schema changes. If the schema change takes longer than
 `_GRACE_SECONDS`, only its tables wait, and all other tables go on. If it fails permanently, its tables wait in the same
