@@ -224,7 +224,8 @@ def _decided(
             )
     if isinstance(change.statement, AlterTable):
         # The other shards have converted their rows in sessions of their own, at other times.
-        altered = replace(change.statement, mariadb=groups.only_mariadb(target), cuts_fractions=None)
+        only = groups.only_mariadb(target)
+        altered = replace(change.statement, mariadb=only, cuts_fractions=None, is_in_utc=None)
         change = replace(change, statement=altered, executed_at=UNKNOWN_TIME)
     records[MergedTablesKey()] = {target: decision.agreed}
     change = replace(change, shared=target, others=member_changes, records=records)

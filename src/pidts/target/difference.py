@@ -26,6 +26,8 @@ from pidts.schema.statement_time import StatementTime
 from pidts.schema.stored_default import has_bytes_of_session, stored_default
 
 _FLOATING = frozenset({Kind.FLOAT, Kind.DOUBLE})
+_WITH_DAY = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.YEAR})
+_WITHOUT_FRACTION = frozenset({*INTEGERS, Kind.BIT, Kind.DATE, Kind.YEAR})
 _OFFSET = re.compile(r"[+-]\d\d?:\d\d$")
 _GROWING = (
     INTEGERS,
@@ -171,6 +173,40 @@ def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -
     """Returns the halt of an ALTER after which a column has fewer digits of a second than some of its values."""
     what = "gets fewer digits of a second than some rows have, and servers round these rows in different ways"
     return _copied_again(column, what, table, instead)
+
+
+def shortened_by_kind(statement: AlterTable, before: Table, after: Table) -> list[tuple[Column, Column]]:
+    """Returns the columns that get a type of another kind, and whose old values may have digits of a second too many.
+
+    Servers cut or round these digits, too, as in `shortened`: a `DATETIME(6)` may become a DATE or a number, and a text
+    or a number with a fraction may become a DATETIME.
+    """
+    kept = difference(statement, before, after).kept
+    return [
+        (old, new)
+        for old, new in kept
+        if (old.type.kind in WITH_FSP and old.type.fsp and new.type.kind in _WITHOUT_FRACTION)
+        or (old.type.kind not in WITH_FSP | _WITHOUT_FRACTION and new.type.kind in WITH_FSP | {Kind.DATE})
+    ]
+
+
+def of_session(statement: AlterTable, before: Table, after: Table) -> Iterator[tuple[str, str]]:
+    """Yields the old names of columns whose new values depend on the source's session, each with the reason.
+
+    A TIMESTAMP is a moment. If it becomes another type, or another type becomes a TIMESTAMP, the server converts
+    between the moment and the session's local time. Sessions of PiDTS are in UTC. A TIME that becomes a date gets the
+    day on which the statement runs.
+    """
+    for old, new in difference(statement, before, after).kept:
+        if old.type.kind is Kind.TIME and new.type.kind in _WITH_DAY:
+            yield old.name, "the day on which the source has run the statement"
+        elif not statement.is_in_utc and (old.type.kind is Kind.TIMESTAMP) is not (new.type.kind is Kind.TIMESTAMP):
+            yield old.name, "the time zone of the source's session, which is not UTC, or not known"
+
+
+def refuse_of_session(column: str, why: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
+    """Returns the halt of an ALTER after which a column's values depend on the source's session."""
+    return _copied_again(column, f"gets another type, and its new values depend on {why}", table, instead)
 
 
 def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Column, ColumnType]]:

@@ -31,8 +31,14 @@ def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
             raise cursor.surprise("a comma")
     if cursor.dialect.mariadb:
         actions = _defined_once(actions)
+    session = cursor.dialect
     return ddl.AlterTable(
-        table, tuple(actions), if_exists, cursor.dialect.mariadb, cuts_fractions=cursor.dialect.cuts_fractions
+        table,
+        tuple(actions),
+        if_exists,
+        session.mariadb,
+        cuts_fractions=session.cuts_fractions,
+        is_in_utc=session.is_in_utc,
     )
 
 

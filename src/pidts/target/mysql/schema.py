@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pidts.model import ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName, ValuesGenerated
+from pidts.model import Column, ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName, ValuesGenerated
 from pidts.schema import (
     Action,
     AddColumn,
@@ -22,13 +22,16 @@ from pidts.schema.kept_names import kept_names
 from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.target.arithmetic import exact
 from pidts.target.difference import (
+    of_session,
     recomputed,
+    refuse_of_session,
     refuse_rounded,
     refuse_shortened,
     refuse_unfillable,
     refuse_unknown,
     rounded,
     shortened,
+    shortened_by_kind,
     unfillable,
     zero_filled,
 )
@@ -124,8 +127,11 @@ class MySqlSchema(ServerSchema[MyTable]):
                 before = {**before, statement.table: old}
                 is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
+                self._refuse_of_session(statement, old, new, plain)
                 cuts = statement.mariadb if statement.cuts_fractions is None else statement.cuts_fractions
-                if cuts is not self._connection.server.dialect.mariadb:  # PiDTS does not change this setting
+                # PiDTS does not change how a session of the target handles further digits of a second.
+                has_own_fractions = cuts is self._connection.server.dialect.mariadb
+                if not has_own_fractions:
                     self._refuse_shortened(statement, old, new, plain)
                 self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)
@@ -134,7 +140,9 @@ class MySqlSchema(ServerSchema[MyTable]):
                 here = there.union(
                     name.lower() for name, was in kept_names(statement, old, new).items() if was.lower() in there
                 )
-                unknown = unfillable(statement, old, new, executed_at, made, reads_alike=is_own_kind)
+                unknown = unfillable(
+                    statement, old, new, executed_at, made, reads_alike=is_own_kind and has_own_fractions
+                )
                 anew = recomputed(statement, old, new)
                 unknown += [name for name in anew if name.lower() not in here and name not in unknown]
                 if unknown and self._connection.rows(f"SELECT 1 FROM {qualified(statement.table)} LIMIT 1"):
@@ -148,13 +156,20 @@ class MySqlSchema(ServerSchema[MyTable]):
                 return replace(rendered, computed=made)
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
+    def _refuse_of_session(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
+        """Refuses a new type if a row's value depends on the source's session."""
+        for column, why in of_session(statement, old, new):
+            if self._has_row(statement, f"{dialect.identifier(column)} IS NOT NULL"):
+                raise refuse_of_session(column, why, old, instead)
+
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
         """Refuses to shorten fractions of seconds if a row would differ, since MySQL rounds, and MariaDB cuts off."""
-        for column, shorter in shortened(statement, old, new):
-            name, digits = dialect.identifier(column.name), shorter.type.fsp
-            where = f"MOD(MICROSECOND({name}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
-            if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
+        for column, shorter in (*shortened(statement, old, new), *shortened_by_kind(statement, old, new)):
+            if self._has_row(statement, _is_rounded_up(column, shorter)):
                 raise refuse_shortened(column.name, old, instead)
+
+    def _has_row(self, statement: AlterTable, where: str) -> bool:
+        return bool(self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"))
 
     def _refuse_rounded(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
         """Refuses to cut digits of floating point numbers if some rows have such digits.
@@ -184,6 +199,22 @@ class MySqlSchema(ServerSchema[MyTable]):
             where = f"{dialect.identifier(column)} IS NOT NULL"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
                 raise refuse_unknown(column, old, instead)
+
+
+def _is_rounded_up(old: Column, new: Column) -> str:
+    """Returns an SQL condition: true for values that become another value if digits of a second are rounded, not cut.
+
+    For texts and numbers, the condition may also be true for other values.
+    """
+    name, digits = dialect.identifier(old.name), new.type.fsp
+    match old.type.kind:
+        case Kind.TIME | Kind.DATETIME | Kind.TIMESTAMP:
+            found = f"MOD(MICROSECOND({name}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
+            return f"{found} AND TIME({name}) >= '23:59:59'" if new.type.kind is Kind.DATE else found
+        case Kind.DECIMAL | Kind.FLOAT | Kind.DOUBLE:
+            return f"MOD(ABS({name}) * {10**digits}, 1) >= 0.4999"  # a DOUBLE is not exact
+        case _:
+            return f"CONVERT({name} USING utf8mb4) REGEXP '[.][0-9]{{{digits}}}[5-9]'"
 
 
 def _without_generated_here(
