@@ -480,6 +480,37 @@ def test_a_table_that_is_not_there_or_does_not_fit_is_not_equal(
     }
 
 
+@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
+def test_a_table_whose_new_type_the_target_does_not_have_yet_is_not_compared(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, postgres: Server, kind: str
+) -> None:
+    """The target's values are not values of the new type. The other tables are compared."""
+    pair = pair_of(mariadb, postgres if kind == "postgres" else other_mariadb)
+    pair.on_source(
+        "CREATE TABLE t (id INT PRIMARY KEY, v TIME(1))",
+        "INSERT INTO t VALUES (1, '100:00:00.5')",
+        "CREATE TABLE u (id INT PRIMARY KEY)",
+        "INSERT INTO u VALUES (1)",
+    )
+    pair.copy()
+    if kind == "postgres":
+        pair.on_source("ALTER TABLE t MODIFY v INT")
+    else:
+        pair.on_target(f"ALTER TABLE {pair.config.name}.t MODIFY v VARCHAR(20)")
+        pair.on_target(f"UPDATE {pair.config.name}.t SET v = 'late'")
+    name, table = pair.config.name, TableName(pair.config.name, "t")
+    with closing(connect(pair.config.source.server)) as source, closing(pair.config.target.server.connect()) as target:
+        start = Lsn.at(log_end(source))
+        copy = PlanState(start, {table: CopyState()}).copy_json()
+        row = Checkpoint(task=name, source="one", worker=0, lsn=start, copy=copy)
+        target.meta.checkpoints.claim(name, "one", 1, row)
+    report = compare_task(pair.config)
+    waiting, equal = report.tables
+    assert (str(waiting.table), waiting.differences, len(waiting.waits)) == (f"{pair.config.name}.t", 0, 1)
+    assert "until then its rows are not compared: the target has a value that the source's column" in waiting.waits[0]
+    assert (str(equal.table), equal.equal) == (f"{pair.config.name}.u", True)
+
+
 def test_what_the_account_may_not_do_is_named_with_its_grant(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server
 ) -> None:

@@ -30,6 +30,11 @@ from pidts.verify.spans import CompareSpans, SpanComparison
 _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
 """The codes of a table's halts while its structure is changing."""
+_UNREADABLE = "target-refused"
+"""The code for values of the target that the source's column cannot store.
+
+The column may have got another type on the source, and the target may not have this schema change yet.
+"""
 _MANY_ROWS = 500_000
 """A table with fewer rows than this is compared in this process: other processes would need seconds to start."""
 _TRIES = 5
@@ -157,6 +162,8 @@ class _Comparison:
             try:
                 return self._compared(table, number, tables)
             except Halted as error:
+                if error.code == _UNREADABLE and (waits := self._waits(table)):
+                    return _not_compared(table, waits, error.what)
                 if error.code not in _MOVED:
                     raise
             self._examples = known
@@ -206,17 +213,19 @@ class _Comparison:
         misfits = self.target.misfits(table)
         if misfits == []:
             return None
-        not_caught_up = self.catch_up.await_target(table.name, self.catch_up.place(table.name)).values()
+        waits = self._waits(table)
         misfits = self.target.misfits(table)
         if misfits == []:
             return None
         what = "there is no such table on the target" if misfits is None else "; ".join(misfits)
-        waits = tuple(
-            dict.fromkeys(f"{one.waits}; until then its rows are not compared: {what}" for one in not_caught_up)
-        )
-        if any(one.waits for one in not_caught_up):
-            return TableReport(table.name, waits=waits)
+        if waits:
+            return _not_compared(table, waits, what)
         return TableReport(table.name, missing=0 if misfits else self.source.count(table), problem=what)
+
+    def _waits(self, table: Table) -> tuple[str, ...]:
+        """Waits until the target has all changes of a table. Returns the reasons why it does not get them now."""
+        not_caught_up = self.catch_up.await_target(table.name, self.catch_up.place(table.name)).values()
+        return tuple(dict.fromkeys(one.waits for one in not_caught_up if one.waits))
 
     def _settle(self, matcher: Matcher, keys: pa.Table, page: int) -> TableReport:
         settled = settle(self.source, self.target, self.catch_up, matcher, keys, page, self.callbacks.pause)
@@ -247,6 +256,11 @@ class _Comparison:
     def _is_due(self) -> bool:
         self.callbacks.demand_not_stopped()
         return time.monotonic() - self._saved > _SAVE_SECONDS
+
+
+def _not_compared(table: Table, waits: Sequence[str], what: str) -> TableReport:
+    """Returns the report of a table that waits, and whose rows cannot be compared meanwhile; `what` says why."""
+    return TableReport(table.name, waits=tuple(f"{one}; until then its rows are not compared: {what}" for one in waits))
 
 
 def _shard(member: int, labels: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.binlog.machine_code import compiled
-from pidts.model import Column, Kind, Table, byte_size, calendar
+from pidts.model import Column, Halted, Kind, Table, Where, byte_size, calendar
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import joined, literals, wrapped
 from pidts.target.text import unreal
@@ -169,8 +169,20 @@ class Reader:
                 return pa.Table.from_arrays(found.columns, schema=self._table.arrow)
         rows = self._query(self._select(_selected) + rest, str(self._table.name))
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._table.columns)
-        arrays = [_array(column, values) for column, values in zip(self._table.columns, columns, strict=True)]
+        arrays = [self._array(column, values) for column, values in zip(self._table.columns, columns, strict=True)]
         return pa.table(arrays, schema=self._table.arrow)
+
+    def _array(self, column: Column, values: Sequence[Any]) -> pa.Array:
+        try:
+            return _array(column, values)
+        except (ValueError, OverflowError) as error:
+            raise Halted(
+                "target-refused",
+                f"the target has a value that the source's column cannot hold: {column.name}, {error}",
+                where=Where(table=str(self._table.name)),
+                todo="Give the column on the target the source's type, or give the row a value that the source can "
+                "have; then try again",
+            ) from error
 
     def _select(self, shown: Callable[[Column], str]) -> bytes:
         return f"SELECT {', '.join(map(shown, self._table.columns))}".encode() + self._from
