@@ -34,8 +34,8 @@ def test_tables_that_hold_the_same_rows_do_not_differ(one, other) -> None:
     ("expected", "actual", "reported"),
     [
         ("(a int, b int)", "(a int)", ["column b is missing"]),
-        ("(a int)", "(a int, b int)", ["column b should not be there"]),
-        ("(a int, b int)", "(b int, a int)", ["columns are in another order; it should be a, b"]),
+        ("(a int)", "(a int, b int)", ["column b should not exist"]),
+        ("(a int, b int)", "(b int, a int)", ["the order of the columns should be a, b"]),
         ("(a tinyint(1))", "(a tinyint)", ["column a is tinyint instead of tinyint(1)"]),
         ("(a int)", "(a bigint unsigned)", ["column a is bigint unsigned instead of int"]),
         ("(a decimal(5,2))", "(a decimal(5,1))", ["column a is decimal(5,1) instead of decimal(5,2)"]),
@@ -55,7 +55,7 @@ def test_tables_that_hold_the_same_rows_do_not_differ(one, other) -> None:
         ),
         ("(a int AS (1))", "(a int)", ["column a is not generated"]),
         ("(a int, KEY k (a))", "(a int)", ["key k (a) is missing"]),
-        ("(a int)", "(a int, UNIQUE k (a))", ["unique key k (a) should not be there"]),
+        ("(a int)", "(a int, UNIQUE k (a))", ["unique key k (a) should not exist"]),
         ("(a int, UNIQUE k (a))", "(a int, KEY k (a))", ["key k (a) should be unique key k (a)"]),
         (
             "(a int NOT NULL, b int NOT NULL, PRIMARY KEY (a, b))",

@@ -35,11 +35,11 @@ def test_schema_changes_are_reported_the_newest_first(tmp_path: Path) -> None:
         "statement": "ALTER TABLE t ADD a INT",
         "timestamp": "2026-01-01T00:00:00Z",
     }
-    two = one | {"event": "schema change skipped, as ordered", "timestamp": "2026-01-01T00:00:01Z"}
+    two = one | {"event": "schema change skipped by a ddl command", "timestamp": "2026-01-01T00:00:01Z"}
     log.write_text("".join(json.dumps(each) + "\n" for each in (one, {"event": "schema change"}, two)) + line(3))
     found = schema_changes(log)
     assert [(change["at"], change["result"]) for change in found] == [
-        (1767225601.0, "skipped, as ordered"),
+        (1767225601.0, "skipped by a ddl command"),
         (1767225600.0, "applied"),
     ]
     assert found[0]["statement"] == "ALTER TABLE t ADD a INT"

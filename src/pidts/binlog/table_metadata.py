@@ -174,7 +174,7 @@ def _with_default(part: Cursor, count: int) -> list[int]:
         if place >= count:
             raise DecodeError(
                 "bad-table-map",
-                f"a table map names the charset of column {place + 1} of its columns with charsets, but has {count}",
+                f"a table map has {count} columns with charsets, and names a charset for number {place + 1} of these",
             )
         collations[place] = collation
     return collations

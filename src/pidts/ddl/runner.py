@@ -291,9 +291,9 @@ def _summary(step: Admission) -> str:
     change = step.change
     match change.command:
         case DdlCommand(kind=CommandKind.SKIP):
-            return "schema change skipped, as ordered"
+            return "schema change skipped by a ddl command"
         case DdlCommand(kind=CommandKind.REPLACE, statements=statements):
-            return f"schema change replaced, as ordered: {'; '.join(statements)}"
+            return f"schema change replaced by a ddl command: {'; '.join(statements)}"
     if change.others:
         return f"schema change applied for {len(change.others) + 1} shards"
     return "schema change applied" if change.statement is not None else "schema change recorded, with nothing to run"

@@ -49,10 +49,10 @@ def _columns(expected: Table, actual: Table) -> Iterator[str]:
             yield from _column(column, found[name])
     for name, column in found.items():
         if name not in wanted:
-            yield f"column {column.name} should not be there"
+            yield f"column {column.name} should not exist"
     if wanted.keys() == found.keys() and list(wanted) != list(found):
         order = ", ".join(column.name for column in expected.columns)
-        yield f"columns are in another order; it should be {order}"
+        yield f"the order of the columns should be {order}"
 
 
 def _column(expected: Column, actual: Column) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _keys(expected: Table, actual: Table) -> Iterator[str]:
             yield f"{_said(found[name])} should be {_said(key)}"
     for name, key in found.items():
         if name not in wanted:
-            yield f"{_said(key)} should not be there"
+            yield f"{_said(key)} should not exist"
 
 
 def _said(key: Key) -> str:

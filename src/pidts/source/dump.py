@@ -255,16 +255,16 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
     lower = text.lower()
     if number == _MARIADB_SAME_ID or (number == _FATAL and "same server" in lower):
         what = f"another replica connected with the same server id: {text}"
-        todo = "Does this task run twice? If not, give one of the two replicas another `server-id`"
+        todo = "Check whether this task runs twice. If it does not, give one of the two replicas another `server-id`"
         return Halted("server-id-in-use", what, where=where, todo=todo)
     if number in _BINLOG_OFF or (number == _FATAL and "binary log is not open" in lower):
         todo = "Set log_bin in the server's configuration and restart it"
         return Halted("binlog-off", f"the source writes no binary log: {text}", where=where, todo=todo)
     if number == _FATAL and any(word in lower for word in _UNREADABLE):
-        what = f"the source cannot read its own log here: {text}"
+        what = f"the source cannot read its own log at this position: {text}"
         todo = (
-            "Is this position the start of an event? If it is, look at the source's disk and error log, and raise "
-            "max_allowed_packet there if the message names it"
+            "Check whether an event of the log begins at this position. If one does, check the source's disk and error "
+            "log, and raise max_allowed_packet on the source if the message names it"
         )
         return Halted("source-log-unreadable", what, where=where, todo=todo)
     if number == _FATAL and any(word in lower for word in _WENT_BACK):
@@ -275,6 +275,6 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
         )
         return Halted("source-went-back", what, where=where, todo=todo)
     if number == _FATAL:
-        what = f"the source no longer has the log from here on: {text}"
+        what = f"the source no longer has the log from this position on: {text}"
         return Halted("position-lost", what, where=where, todo=RESTORE_LOG)
     return explain(pymysql.err.OperationalError(number, text), where)

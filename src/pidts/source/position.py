@@ -127,7 +127,7 @@ def _status(connection: Session) -> tuple[Position, str]:
             return Position(str(rows[0]["file"]), int(rows[0]["position"])), gtids
         except ValueError as error:
             # MariaDB 12.3 can have its log inside InnoDB, in files of another kind.
-            what = f"the source's log is kept in a form that cannot be read: {error}"
+            what = f"the source keeps its log in files that PiDTS cannot read: {error}"
             todo = "Set binlog_storage_engine to an empty value in the server's configuration and restart it"
             raise PrecheckFailed("unsupported-log", what, where=where_of(connection), todo=todo) from None
     raise PidtsError(

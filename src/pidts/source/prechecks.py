@@ -420,7 +420,7 @@ def _meta_position(asked: _RequiredGrants) -> Iterator[Finding]:
         yield Finding("meta_position", ok=False, message=what, fix=fix)
     elif start.offset > logs[start.file]:
         what = f"{start.file} ends at {logs[start.file]}, before {start.offset}"
-        fix = "Is this the right server? Look at `meta` in the task file"
+        fix = "Check that this is the right server, and correct `meta` in the task file"
         yield Finding("meta_position", ok=False, message=what, fix=fix)
     else:
         yield Finding("meta_position", ok=True, message=f"{start} is still there")

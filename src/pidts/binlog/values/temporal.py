@@ -41,8 +41,8 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
     if kind.fsp == UNKNOWN_DIGITS:
         raise Halted(
             "unknown-precision",
-            f"a {kind.kind} column is in MariaDB's form of mysql56_temporal_format=OFF, and the log does not show how "
-            "many digits its fraction has",
+            f"a {kind.kind} column is in MariaDB's own encoding (mysql56_temporal_format=OFF), and the log lacks the "
+            "number of digits of its fraction",
             todo="Give the table's structure (schema-from), or rewrite the table on the source: SET GLOBAL "
             "mysql56_temporal_format=ON; ALTER TABLE ... FORCE",
         )

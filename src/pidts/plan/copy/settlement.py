@@ -147,8 +147,8 @@ def _has_read_the_range(state: CopyState) -> bool:
     """Whether all keys of a past part of the log that is sent again were read before the request that is settled now.
 
     These keys are recorded at places before all places of the log, so they are read before keys that a batch records.
-    The rows of these keys must not count as wrong until the end of the copy. Otherwise the copy would remove other rows
-    and read them again, for as long as the source changes them.
+    The rows of these keys must not count as wrong (`CopyState.is_read`) until the end of the copy. Otherwise batches
+    would go on removing other rows and recording their keys, as long as the source changes these rows.
     """
     place = state.after[0] if state.after else None
     return state.sends_again and state.phase is not Phase.ROWS and place is not None and Lsn.parse(place).log_index > 0

@@ -299,7 +299,8 @@ class _Step:
         names = sorted({*(split.rest.tables if split.rest is not None else ()), *(real for _, real in split.swapped)})
         return Halted(
             "online-ddl-mixed",
-            f"a statement swaps tables as an online schema change does, and does more: {logged.sql[:200]}",
+            "a statement swaps tables as an online schema change does, and also changes other tables: "
+            f"{logged.sql[:200]}",
             where=Where(table=", ".join(map(str, names))),
             todo=f"{_AGAIN}; {_OTHERWISE}",
         )
