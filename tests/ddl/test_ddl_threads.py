@@ -77,7 +77,14 @@ class RunOfOneChange:
         self.target = ValuesTarget(f"ddl threads {next(_numbers)}")
         source = SimpleNamespace(source_id="s")
         self.context: Any = SimpleNamespace(
-            task="t", source=source, target=self.target, relay=None, staging=staging, rules=Rules(), epoch=1
+            task="t",
+            source=source,
+            target=self.target,
+            relay=None,
+            staging=staging,
+            rules=Rules(),
+            epoch=1,
+            writing=SimpleNamespace(into_zone=None),
         )
         classifier: Any = _Classifier(tables)
         self.threads = DdlThreads(

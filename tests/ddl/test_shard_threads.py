@@ -93,6 +93,7 @@ class Part:
             staging=self.staging,
             rules=Rules(),
             epoch=1,
+            writing=SimpleNamespace(into_zone=None),
         )
         classifier: Any = _Classifier()
         process.groups.register(source, {OWN: V0})
