@@ -94,11 +94,12 @@ def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> 
 
 
 def for_zone(text: str, zone: str) -> str:
-    """Returns the advice for a table in a zone: to fill the whole zone, in place of copying one table again.
+    """Returns the advice for a target that is a zone: to fill the whole zone, in place of copying tables again.
 
     `zone` is the zone's name; empty if it is not known.
     """
-    return text.replace(RESYNC, f"{fill_zone(zone)}, which copies all tables of the zone (docs/operate/zones.md)")
+    fill = f"{fill_zone(zone)}, which copies all tables of the zone (docs/operate/zones.md)"
+    return text.replace(_COPY_AGAIN, f"fill the zone: {fill}").replace(RESYNC, fill).replace(RESYNC_ALL, fill)
 
 
 def fill_zone(zone: str) -> str:

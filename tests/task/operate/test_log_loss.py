@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from pidts.model import ConfigError, Halted
-from pidts.model.advice import CHECKPOINT, MAKE_EQUAL, NO_CHECKPOINT
+from pidts.model.advice import CHECKPOINT, MAKE_EQUAL, NO_CHECKPOINT, RESYNC, RESYNC_ALL
 from pidts.relay.reader import OWN_RELAY
 from pidts.relay.task_needs import TaskNeed
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.operate.log_loss import advised_for_channel, with_loss_explained
+from pidts.task.operate.log_loss import advised_without_copy, with_loss_explained
 from pidts.task.run.task_run import run_task
 
 NOWHERE = {"host": "127.0.0.1", "port": 1, "user": "u"}
@@ -69,7 +69,7 @@ def test_a_channel_copies_nothing_again_but_begins_anew(tmp_path: Path, code: st
 @pytest.mark.parametrize("todo", [MAKE_EQUAL, NO_CHECKPOINT])
 def test_other_errors_of_a_channel_advise_no_copy_either(tmp_path: Path, todo: str) -> None:
     def advice(target: Mapping[str, object] | None) -> str:
-        with pytest.raises(Halted) as caught, advised_for_channel(_task(tmp_path, {}, target)):
+        with pytest.raises(Halted) as caught, advised_without_copy(_task(tmp_path, {}, target)):
             raise Halted("checkpoint-altered", "so", todo=f"Restore {CHECKPOINT}, or {todo}")
         return caught.value.todo
 
@@ -79,6 +79,15 @@ def test_other_errors_of_a_channel_advise_no_copy_either(tmp_path: Path, todo: s
     assert "begin the channel anew" in channel
     assert channel.startswith("Restore dc.transfer_checkpoint, or ")
     assert "drop the datacenter dc" in channel
+
+
+@pytest.mark.parametrize("todo", [MAKE_EQUAL, NO_CHECKPOINT, RESYNC, RESYNC_ALL])
+def test_other_errors_between_zones_advise_to_fill_the_zone(tmp_path: Path, todo: str) -> None:
+    with pytest.raises(Halted) as caught, advised_without_copy(_task(tmp_path, {"zone": "a", "target-zone": "b"})):
+        raise Halted("checkpoint-altered", "so", todo=todo)
+    assert "--resync" not in caught.value.todo
+    assert "task-mode" not in caught.value.todo
+    assert caught.value.todo.count("pidts zones return FILE b") == 1
 
 
 @pytest.mark.parametrize(("resync", "rewind"), [((), ""), (("a.t",), ""), (None, "-1h")])

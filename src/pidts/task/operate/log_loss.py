@@ -12,7 +12,7 @@ from pidts.batch.log_place import demand_same_log, place_to_prove
 from pidts.batch.workers import Workers, resume_point
 from pidts.binlog import FILE_HEAD
 from pidts.model import Checkpoint, Halted, PidtsError, Position, PrecheckFailed, SourceTablesKey, parse_gtid_set
-from pidts.model.advice import fill_zone, for_channel
+from pidts.model.advice import fill_zone, for_channel, for_zone
 from pidts.model.errors import listed, sentence, utc_time
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
@@ -114,7 +114,7 @@ def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
         if not stored:
             return None
         try:
-            with advised_for_channel(config):
+            with advised_without_copy(config):
                 for row in stored:
                     demand_unaltered(row)
                 demand_all_workers(target, task, source_id, stored)
@@ -280,8 +280,8 @@ def with_loss_explained(
 
 
 @contextmanager
-def advised_for_channel(config: TaskConfig) -> Iterator[None]:
-    """Replaces the advice to copy rows in the errors of a channel, since a channel copies no rows."""
+def advised_without_copy(config: TaskConfig) -> Iterator[None]:
+    """Replaces the advice to copy rows again in the errors of a channel, and of a task between zones."""
     try:
         yield
     except PidtsError as error:
@@ -289,6 +289,8 @@ def advised_for_channel(config: TaskConfig) -> Iterator[None]:
             error.todo = for_channel(
                 error.todo, _begin_anew(config), f"{config.target.database}.{datacenter.CHECKPOINT}"
             )
+        if config.into_zone is not None:
+            error.todo = for_zone(error.todo, config.into_zone)
         raise
 
 

@@ -23,7 +23,7 @@ from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.checks.channel import demand_tables
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.log_loss import advised_for_channel
+from pidts.task.operate.log_loss import advised_without_copy
 from pidts.task.operate.pause import PauseFile
 from pidts.task.operate.progress import Progress
 from pidts.task.operate.run_end import remembered_end
@@ -176,7 +176,7 @@ def _carry_on(
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
                 # An attempt may end because another attempt has to follow at once. A stop must still end the loop.
-                with advised_for_channel(config):
+                with advised_without_copy(config):
                     if run.attempt(until_synced=until_synced) or stop.is_set():
                         break
             except StartStopped:
