@@ -48,7 +48,8 @@ from pidts.relay.task_needs import TaskNeed, forget_need
 from pidts.rules import AllowList, Rules
 from pidts.sandbox import Server, start_mariadb, start_mysql56, start_mysql97
 from pidts.schema.online.names import SHADOW, TRASH
-from pidts.source import connect, position, read_structures
+from pidts.source import Session, connect, position, read_structures
+from pidts.source.connection import hang_up
 from pidts.source.position import log_end
 from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
@@ -229,6 +230,22 @@ def test_after_a_cutover_the_relay_is_not_applied_before_the_source_was_asked(to
         resume()
     task.start()
     resume()
+
+
+def test_a_start_whose_source_is_lost_after_the_claim_lets_the_relay_be_applied(to_mysql: Task) -> None:
+    """No cutover has claimed the task since the last check, so no way back can have run."""
+    config, request = to_mysql.config, StartRequest()
+    to_mysql.start()
+    replicator = to_mysql.replicators[-1]
+
+    def start(source: Session | Transient, on_claim: Callable[[int], None] = lambda _: None) -> StartState:
+        with closing(config.target.server.connect()) as target:
+            return begin_task(config, source, target, replicator, threading.Event(), request, (), on_claim)
+
+    source = connect(config.source.server)
+    with pytest.raises(Transient):
+        start(source, lambda _: hang_up(source))
+    assert start(Transient("source-lost", "gone")).checkpoints
 
 
 def test_a_first_start_before_the_switch_of_a_way_back_leaves_no_checkpoint(to_mysql: Task) -> None:

@@ -51,7 +51,7 @@ from pidts.source.finding import demand, is_ignored
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circles.ended_tasks import record_returned
-from pidts.task.checks.circles.passed_check import is_checked, note_checked
+from pidts.task.checks.circles.passed_check import is_checked, noted_claim
 from pidts.task.checks.circles.running_tasks import circle_findings, demand_no_circle
 from pidts.task.checks.joining.both_have_rows import demand_no_others, fits_between_zones
 from pidts.task.checks.joining.opposite_task import await_opposite, begins_merging
@@ -151,7 +151,8 @@ def begin_task(
             replicator.start()
         first = next((row for row in stored if row.altered), stored[0])
         latest = max(row.epoch for row in stored)
-        claimed = claim_workers(target, config.name, config.source.source_id, config.workers, first, latest, on_claim)
+        claims = noted_claim(config, target, stored, on_claim)
+        claimed = claim_workers(target, config.name, config.source.source_id, config.workers, first, latest, claims)
     else:
         if wanted.rewind is not None:
             demand_sent(config, source, stored, wanted.rewind)
@@ -217,8 +218,7 @@ def _resume_without_source(
     source_id = config.source.source_id
     if not stored or wanted != StartRequest():
         raise absence
-    has_passed = is_checked(config, target, stored)
-    if not (has_passed or is_ignored("circular_replication", config.ignored_checks)):
+    if not (is_checked(config, target, stored) or is_ignored("circular_replication", config.ignored_checks)):
         _log.warning(
             "the log in the relay is not applied: only the source shows whether another task has carried these changes "
             "from the target to the source",
@@ -238,12 +238,7 @@ def _resume_without_source(
     replicator.resume_at = resume_point(stored)
     replicator.start()
     latest = max(row.epoch for row in stored)
-
-    def claims(epoch: int) -> None:
-        if has_passed:
-            note_checked(config, target, epoch)
-        on_claim(epoch)
-
+    claims = noted_claim(config, target, stored, on_claim)
     claimed = claim_workers(target, config.name, source_id, config.workers, stored[0], latest, claims)
     demand_not_cut_over(target, config)
     if resumed_state(claimed).copying:

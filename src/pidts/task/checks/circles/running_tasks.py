@@ -104,13 +104,13 @@ def circle_findings(
 def demand_no_circle(
     config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName], epoch: int
 ) -> None:
-    """Raises if another task carries, or has carried, this task's changes back. Notes that this claim has passed."""
+    """Raises if another task carries, or has carried, this task's changes back. Notes whether this claim has passed."""
     findings = circle_findings(config, source, target, tables)
-    demand(findings, config.ignored_checks)
     if config.target.type == "mysql":
         target.begin()
-        note_checked(config, target, epoch, ignored=not all(one.ok for one in findings))
+        note_checked(config, target, epoch, passed=all(one.ok for one in findings))
         target.commit()
+    demand(findings, config.ignored_checks)
 
 
 def _forget(config: TaskConfig, target: TargetSession, writer: WritingTask) -> str:
