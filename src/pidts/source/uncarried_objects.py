@@ -22,6 +22,8 @@ AUTOMATIC = "automatic timestamp"
 """A column with `ON UPDATE CURRENT_TIMESTAMP`."""
 DECLARED = "declared type"
 """A column whose declared type has properties that its values do not need: POINT, a spatial reference, ZEROFILL."""
+DEFAULT = "default"
+"""The default of a column that has none on the target."""
 SPECIAL_KEYS = {"FULLTEXT": "fulltext key", "SPATIAL": "spatial key"}
 PARTITIONS = "partitions"
 _ON_UPDATE = re.compile(r"on update current_timestamp(?:\((\d?)\))?", re.IGNORECASE)
@@ -34,7 +36,7 @@ class UncarriedObject:
 
     kind: str
     """`view`, `trigger`, `procedure`, `function`, `event`; of a table `check`, `functional key`, `generated column`,
-    `automatic timestamp`, `declared type`, `fulltext key`, `spatial key`, `partitions`.
+    `automatic timestamp`, `declared type`, `fulltext key`, `spatial key`, `partitions`, `default`.
     """
     name: str
     schema: str

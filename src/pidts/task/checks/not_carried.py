@@ -6,13 +6,15 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from pidts.model import ConfigError, TableName
+from pidts.apply import TargetSession
+from pidts.model import ConfigError, Table, TableName
 from pidts.model.errors import listed
 from pidts.source import Session
 from pidts.source.finding import Finding
 from pidts.source.uncarried_objects import DECLARED, GENERATED, PARTITIONS, foreign_keys, left_behind, programs
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import UncarriedForeignKey, fitting_key, merged_targets
+from pidts.task.tables.lost_defaults import lost_default_note, lost_defaults
 
 _SHOWN = "`pidts cutover` prints its text"
 _JSON = "JSON, which MariaDB stores as text; in a table that PiDTS creates, it is text"
@@ -67,9 +69,15 @@ def program_note(session: Session, own: Collection[TableName]) -> str:
 
 
 def not_carried_findings(
-    parts: Sequence[TaskConfig], part: TaskConfig, session: Session, own: Collection[TableName]
+    parts: Sequence[TaskConfig],
+    part: TaskConfig,
+    session: Session,
+    own: Mapping[TableName, Table],
+    target: TargetSession | None,
 ) -> list[Finding]:
     """Returns a passed finding for each table that has objects besides rows, and one for the schemas.
+
+    `target` is asked for the defaults of its columns; None: it is not asked.
 
     There are no findings for a datacenter or a warehouse, since no application can switch to such a target.
     """
@@ -78,10 +86,12 @@ def not_carried_findings(
     # This check knows only the tables of its own source. A target table may be merged from tables of several sources:
     # the cutover reports this.
     tables = {one.source.source_id: own if one is part else () for one in parts}
-    notes = [
-        f"{table}: {'; '.join(of_table)}"
-        for table, of_table in sorted(table_notes(parts, part, session, tables).items())
-    ]
+    besides = table_notes(parts, part, session, tables)
+    if target is not None:
+        for name, table in own.items():
+            with suppress(ConfigError):  # the routes are in conflict, which another check reports
+                besides.setdefault(name, []).extend(map(lost_default_note, lost_defaults(part, target, table)))
+    notes = [f"{name}: {'; '.join(of_table)}" for name, of_table in sorted(besides.items()) if of_table]
     programs = program_note(session, own)
     said = [*notes, *([programs] if programs else [])]
     return [Finding("not_carried", ok=True, message=note, is_note=True) for note in said]

@@ -20,6 +20,7 @@ from pidts.task.checks.not_carried import table_notes
 from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.lost_defaults import lost_default_note, lost_defaults
 from pidts.task.tables.merged import Shard, by_target, own_shards, with_extracted_keys
 from pidts.task.tables.target_fit import TableFit, fit_of
 
@@ -172,6 +173,8 @@ class _Previewer:
             columns = self._columns(table, fit.target_table)
             if fit.missing:
                 rendered, finish = self._created(fit)
+            elif self._config.target.allows_cutover:
+                besides = [*map(lost_default_note, lost_defaults(self._config, self._target, table)), *besides]
         except PidtsError as error:
             fit = TableFit(name, table, problem=error.what)
         return TablePreview(

@@ -174,7 +174,9 @@ def _source(
             findings += [] if resumed else _prepared_transactions(session)
             findings += online_findings(config, session)
             findings += sequence_findings(config, session)
-            findings += not_carried_findings([config, *other_parts], config, session, tables)
+            findings += not_carried_findings(
+                [config, *other_parts], config, session, tables, None if resumed else target
+            )
             findings += rule_findings(config.rules, tables.values())
             if target is not None:
                 first = partial(_first_checkpoint, config, session, start) if start is not None else None

@@ -43,6 +43,7 @@ from pidts.task.tables.constraints import (
     remade_table,
     special_part,
 )
+from pidts.task.tables.lost_defaults import lost_default_objects
 
 _DIGITS = 8
 """The length of the digest in a name."""
@@ -141,6 +142,9 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
                 continue
             made.append(wanted)
             taken |= {(wanted.table, wanted.name)} if isinstance(wanted, CheckConstraint) else set()
+    if texts:
+        for part in parts:
+            left += lost_default_objects(part, target, sources.tables[part.source.source_id], merged)
     return Inventory(
         _counted(parts, sources.tables, sources.nexts),
         fitting,
