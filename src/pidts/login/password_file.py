@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import structlog
 
@@ -35,6 +35,8 @@ _WAIT_SECONDS = 20.0
 _NEW_SECONDS = 60.0
 """A file that was changed in this time may be ahead of the server, also for a process that has just started."""
 _LOOK_SECONDS = 1.0
+_TURN_SECONDS, _TURN_PAUSE = 5.0, 0.02
+"""How long a login waits for its turn: the process that has the turn may be suspended, or its server may be silent."""
 _CHANGED = (
     ". The server has accepted this password before. If it was changed, put the new password into the environment or "
     "the task file, and start the task again. A run reads a password-file at each login, so it needs no new start"
@@ -123,7 +125,7 @@ def _awaited_password(login: ServerLogin, tried: str) -> str | None:
     """Waits for a change of the file or the server; returns the password to try then, or None if nothing may help."""
     accepted = _accepted.get(_key(login))
     is_new = _is_new(login.password_file)
-    if not is_new and accepted is None:
+    if not is_new and (accepted is None or not Path(login.password_file).exists()):
         return None
     _log.info(
         "a server refuses the password of a file, which may be changed at this moment",
@@ -147,11 +149,24 @@ def _accepted_by(log_in: Callable[[str], _Connection], login: ServerLogin, passw
 
 @contextmanager
 def _alone(file: str) -> Iterator[None]:
-    """Waits until no other login of this machine, in any process, is in this block. Does nothing without such locks."""
+    """Waits for a while until no other login of this machine, in any process, is in this block."""
     with ExitStack() as stack:
-        with suppress(OSError):
-            fcntl.flock(stack.enter_context(Path(file).open("rb")), fcntl.LOCK_EX)
+        with suppress(OSError):  # the file may be gone, or its file system may have no locks
+            locked = stack.enter_context(Path(file).open("rb"))
+            ends = time.monotonic() + _TURN_SECONDS
+            while not _has_locked(locked) and time.monotonic() < ends:
+                time.sleep(_TURN_PAUSE)
+            # Closing the file would not end the lock if another thread has forked a process meanwhile.
+            stack.callback(fcntl.flock, locked, fcntl.LOCK_UN)
         yield
+
+
+def _has_locked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def state_for_another_process(login: ServerLogin) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import subprocess
@@ -146,6 +147,17 @@ def test_a_change_of_the_password_does_not_lock_an_account_with_few_attempts(
             log_in_at_once(login)
     finally:
         run_sql(mysql97, "DROP USER few")
+
+
+def test_a_suspended_process_does_not_keep_others_from_logging_in(
+    mariadb: Server, run_sql: RunSql, tmp_path: Path
+) -> None:
+    (secret := tmp_path / "secret").write_text("second")
+    run_sql(mariadb, "CREATE USER turn IDENTIFIED BY 'first'")
+    with secret.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        connect(SourceConfig(mariadb.host, mariadb.port, "turn", "first", password_file=str(secret))).close()
+    run_sql(mariadb, "DROP USER turn")
 
 
 def test_a_login_waits_for_the_other_half_of_a_change(mysql97: Server, run_sql: RunSql, tmp_path: Path) -> None:
