@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -38,7 +39,7 @@ from pidts.task.checks.circles.ended_tasks import record_returned
 from pidts.task.checks.circles.passed_check import is_checked, note_checked
 from pidts.task.checks.circles.running_tasks import circle_findings, demand_no_circle, going_round
 from pidts.task.checks.source import check_one_source, passed_if_ignored
-from pidts.task.checks.task_records import ORIGINS, record_source
+from pidts.task.checks.task_records import ORIGINS, SOURCE_SERVER, record_source
 from pidts.task.checks.zone_start import demand_same_zone
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.tables.copy_start import Patterns
@@ -302,7 +303,7 @@ def test_a_task_whose_way_back_was_stopped_and_forgotten_has_to_copy_all_rows(
     run_sql(mariadb, delete)
     ((message, fix),) = failed_findings(ways.there)
     assert f"task {ways.back.name} has carried changes from this task's target to this source" in message
-    assert "has no checkpoint any more. This task has not copied all rows since then" in message
+    assert "has no checkpoint any more. Nothing shows that this task has copied all rows since then" in message
     assert "--resync" in fix
     assert failed_findings(ways.there, resync=()) == []
     assert failed_findings(make(f"new_{database}", mariadb, mysql97, tables="t")) == [], "its first start copies all"
@@ -317,6 +318,22 @@ def test_a_task_whose_way_back_was_stopped_and_forgotten_has_to_copy_all_rows(
     assert len(failed_findings(ways.there)) == 1
     run_sql(mariadb, delete)
     assert len(failed_findings(ways.there)) == 1, "the way back has run again since the copy"
+
+
+def test_a_way_back_over_a_third_server_is_found_after_its_end(ways: Ways) -> None:
+    """The ended task has read another server, to which a third task has carried the changes of this task's target."""
+    ways.switch("bin.000001:500")
+    place = (ways.back.name, SourceTablesKey("s"))
+    with closing(ways.back.target.server.connect()) as target:
+        own = target.meta.notes.read(*place, SOURCE_SERVER)
+        ends = [[end.schema, end.name] * 2 for end in target.meta.structures.load(*place)]
+        target.begin()
+        target.meta.notes.write(*place, SOURCE_SERVER, "a third server")
+        target.meta.notes.write(*place, ORIGINS, json.dumps([{"server": own, "tasks": ["bc"], "tables": ends}]))
+        target.commit()
+    ways.stand("bin.000001:4")
+    ((message, _),) = failed_findings(ways.there)
+    assert f"task {ways.back.name} has carried changes from this task's target to this source" in message
 
 
 def test_a_task_that_begins_at_a_given_place_passes_after_a_forgotten_way_back(

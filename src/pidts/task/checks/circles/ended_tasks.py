@@ -86,7 +86,10 @@ def returned_findings(
         )
         copy = f"the source by a new copy of all rows: {config.run_command(' --resync')}"
         if way.cutover is None:
-            what = f"{carried}, and has no checkpoint any more. This task has not copied all rows since then. {twice}"
+            what = (
+                f"{carried}, and has no checkpoint any more. Nothing shows that this task has copied all rows since "
+                f"then. {twice}"
+            )
             found.append(failed(what, f"Make the target equal to {copy}"))
             continue
         mine = "this task's checkpoint" if stored else "the start in this task's file"
@@ -167,9 +170,9 @@ def _ways_back(config: TaskConfig, source: Session, there: str) -> Iterator[_Way
     if config.is_between_zones or not there:
         return
     for writer in former_writers_on(source):
-        own = writer.origins[0]
-        names = sorted(end for name, end in own.tables.items() if carried_to(config, end) == name)
-        if names and is_same_server(own.server, there):
+        # Further tasks may have carried changes of the target to the server that the ended task has read.
+        carried = (pair for one in writer.origins if is_same_server(one.server, there) for pair in one.tables.items())
+        if names := sorted({end for name, end in carried if carried_to(config, end) == name}):
             yield _WayBack(writer, names)
 
 
