@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.ddl.view import advice, show_command, show_ddl_list, show_halt, show_halts, show_retry
+from pidts.cli.ddl.view import advice, next_steps, show_command, show_ddl_list, show_halt, show_halts, show_retry
 from pidts.cli.errors import remember_task
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Halted, Lsn, Table, TableName
 from pidts.model.advice import COMPARE_TODO, OTHER_ROW_TODO, RETRY
@@ -625,3 +625,33 @@ def test_the_command_that_cures_a_halt_has_its_sql() -> None:
     assert Halt.loads(halt.dumps()) == halt
     unknown = advice(replace(halt, instead=(), statement="ALTER TABLE a ADD b INT"), "a b.yaml", "one")
     assert f"First run: pidts ddl replace 'a b.yaml' 'ALTER TABLE a ADD b INT' --source one --at {halt.lsn}." in unknown
+
+
+def test_after_a_ddl_command_the_list_says_when_it_is_carried_out(capsys: Output) -> None:
+    """An operator who has followed the advice must not read the same advice again."""
+    decided = replace(HALTED, halt=replace(CHANGE, is_decided=True))
+    show_ddl_list("t", TASK, [decided], [], [], as_json=False)
+    text = said(capsys)
+    assert "command    ddl replace (not begun): ALTER TABLE a ADD x BIGINT\n" in text
+    assert "do         Nothing, if the task runs: it carries out the ddl command within seconds. Otherwise the" in text
+    assert f"To withdraw the ddl command before that, run: pidts ddl revert {TASK} --at {AT} --yes" in text
+    for words in ("Mend it", "ddl skip", "ddl replace shop.yaml", "--resync"):
+        assert words not in text
+    assert decided.command is not None
+    printed = replace(CHANGE, instead=decided.command.statements, todo="Then copy the table again", is_decided=True)
+    steps = next_steps(replace(decided, halt=printed), str(TASK), "s")
+    assert steps[1].startswith(
+        f"Then copy the table again: stop the task, then run: pidts run {TASK} --resync s:shop.a"
+    )
+
+
+def test_a_shard_with_a_ddl_command_needs_no_other_one(capsys: Output) -> None:
+    first, second = (
+        replace(one, command=DdlCommand(lsn=one.lsn, kind=CommandKind.UNLOCK), halt=replace(one.halt, is_decided=True))
+        for one in LOCK.arrived
+        if one.halt is not None
+    )
+    show_ddl_list("t", TASK, [], [replace(LOCK, arrived=(first, second))], [], as_json=False)
+    text = said(capsys)
+    assert "given      ddl unlock of s1: shop.t_1" in text
+    assert "pidts ddl unlock" not in text

@@ -492,6 +492,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> 
         "held",
         "halted",
         "locked_rows",
+        "due_copies",
         "unseen",
         "log_end",
         "log_end_error",

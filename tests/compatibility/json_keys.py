@@ -72,6 +72,7 @@ DOCUMENTS = {
         "task/operate/pause.py:Pause.to_json",
         *_ERROR,
         "task/operate/status.py:PartialColumn.to_json",
+        "task/operate/ddl_commands.py:DueCopy.to_json",
         *_HALTED,
         *_BACKLOG,
         *_LOCK,

@@ -269,6 +269,11 @@ class ValuesHalts:
         """Inserts or overwrites the halt."""
         self._at_commit(lambda: self._halts.setdefault((task, source), {}).update({halt.place: halt}))
 
+    def overwrite(self, task: str, source: str, halt: Halt) -> None:
+        """Overwrites the halt, if it is still recorded."""
+        if halt.place in self._halts.get((task, source), {}):
+            self.save(task, source, halt)
+
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
         """Removes the halts at these places; without places, all of them."""
 

@@ -151,6 +151,9 @@ class HaltRecord(Protocol):
     def save(self, task: str, source: str, halt: Halt) -> None:
         """Inserts or overwrites a halt."""
 
+    def overwrite(self, task: str, source: str, halt: Halt) -> None:
+        """Overwrites a halt, if it is still recorded."""
+
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
         """Removes the halts at these places; without `places`, all halts."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pidts.cli.backlog_text import indented, moment, retained_log, time_text
 from pidts.cli.ddl.lock_view import show_lock
-from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
+from pidts.cli.ddl.view import halted_json, next_steps, show_halted_tables
 from pidts.cli.errors import show_error
 from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
@@ -153,13 +153,14 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
         "halted": [
             {
                 **halted_json(one, one.halt),
-                "advice": advice(one.halt, str(task), source.source if several else ""),
+                "advice": ". ".join(next_steps(one, str(task), source.source if several else "")),
                 "needs_operator": needs_operator(one.halt),
             }
             for one in source.halted
             if one.halt is not None
         ],
         "locked_rows": [{"table": str(one.table), "rows": one.rows} for one in source.locked_rows],
+        "due_copies": [one.to_json() for one in source.due_copies],
         "unseen": list(map(str, source.unseen)),
         **_log_json(source.log),
     }
@@ -309,11 +310,17 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         print(f"             {retained_log(source.held)}")
     if source.held.since:
         print(f"             the oldest change that waits is from {moment(source.held.since)}")
+    _list(
+        "copy due",
+        [f"{one.table}: a ddl command has not given its rows the source's values" for one in source.due_copies],
+    )
+    if source.due_copies:
+        copy = _resync(source, task, [one.table for one in source.due_copies])
+        print(f"             stop the task, then run: {copy}")
     hidden = "the account does not see it on the source, and its changes are left out"
     _list("unseen", [f"{name}: {hidden}" for name in source.unseen])
     if source.unseen:
-        again = shlex.quote(",".join(f"{source.source}:{name}" for name in source.unseen))
-        copy = f"pidts run {shlex.quote(str(task))} --resync {again}"
+        copy = _resync(source, task, source.unseen)
         print(
             "             if the table still exists on the source, give the account SELECT (pidts grants prints it), "
             f"then run: {copy}"
@@ -321,6 +328,11 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
         print(f"             see them: pidts locks list {shlex.quote(str(task))}")
+
+
+def _resync(source: SourceStatus, task: Path, tables: Sequence[TableName]) -> str:
+    again = shlex.quote(",".join(f"{source.source}:{name}" for name in tables))
+    return f"pidts run {shlex.quote(str(task))} --resync {again}"
 
 
 def _is_same(one: PidtsError | None, other: PidtsError) -> bool:

@@ -50,6 +50,8 @@ class Halt:
 
     is_earlier: bool = False
     """Whether the halt was recorded before the task's last start, and the task has not reached its place since then."""
+    is_decided: bool = False
+    """Whether an operator has given a ddl command for the statement since the task has halted there."""
     into_zone: str | None = None
     """The zone of the target, whose tables cannot be copied again (`pidts.apply.apply_rules`); None: it is no zone."""
 
@@ -73,8 +75,10 @@ class Halt:
         """Returns the halt as JSON, in which the schema and the name of a table are separate values."""
         tables = [[name.schema, name.name] for name in self.tables]
         data = {**self.to_json(), "tables": tables, "values": list(self.values)}
-        if not self.is_earlier:  # earlier versions have not recorded these two
+        if not self.is_earlier:  # earlier versions have not recorded these three
             del data["is_earlier"]
+        if not self.is_decided:
+            del data["is_decided"]
         if self.into_zone is None:
             del data["into_zone"]
         return json.dumps(data)

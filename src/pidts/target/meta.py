@@ -243,6 +243,10 @@ class HaltRecord:
         is_known = bool(self._rows.read("place", task, source, halt.place))
         (self._rows.change if is_known else self._rows.put)(task, source, halt.place, about=halt.dumps())
 
+    def overwrite(self, task: str, source: str, halt: Halt) -> None:
+        """Overwrites the halt, if a run has not removed it meanwhile."""
+        self._rows.change(task, source, halt.place, about=halt.dumps())
+
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
         """Removes the halts at these places, or all halts if `places` is None."""
         if places is None:

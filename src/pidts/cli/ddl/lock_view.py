@@ -56,6 +56,10 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     for halt in _reasons(lock):
         print(f"  because    [{halt.code}] {escaped(halt.what)}")
         print(f"  do         {escaped(indented(with_task(halt.todo, str(task))))}")
+    if decided := [one for one in lock.arrived if one.is_decided and one.command is not None]:
+        kinds = listed(f"ddl {one.command.kind} of {shard_name(one)}" for one in decided if one.command is not None)
+        print(f"  given      {kinds}: a run carries it out within seconds, otherwise the next start does")
+        return
     which = f"--source {shlex.quote(lock.first.source)} --at {lock.first.lsn}"
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)

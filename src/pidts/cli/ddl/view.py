@@ -26,7 +26,7 @@ from pidts.cli.errors import for_this_task, show_error
 from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, Halt, Halted, TableName, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, fill_zone, with_place, with_tables, with_task
 from pidts.model.errors import escaped, in_one_line, listed, plural
-from pidts.task.operate.ddl_commands import is_waiting_for_shards, needs_operator
+from pidts.task.operate.ddl_commands import is_waiting_for_shards, leaves_old_values, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
 
 if TYPE_CHECKING:
@@ -72,6 +72,29 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
     `source` is given if the task has several sources.
     """
     return ". ".join(advised_steps(halt, task, source))
+
+
+def next_steps(one: BlockedChange, task: str, source: str = "") -> list[str]:
+    """Returns the advice about a blocked change. If a ddl command is given for it, says when it is carried out."""
+    halt = one.halt
+    if halt is None:
+        return []
+    command = one.command
+    if command is None or not one.is_decided:
+        return advised_steps(halt, task, source)
+    quoted = shlex.quote(task)
+    at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
+    carried_out = (
+        "Nothing, if the task runs: it carries out the ddl command within seconds. Otherwise the next start does: "
+        f"pidts run {quoted} {_WITH_SERVICE}"
+    )
+    steps = [carried_out]
+    if leaves_old_values(halt, command.kind, command.statements):
+        tables = shlex.quote(_of_source(halt.tables, source))
+        steps.append(
+            f"Then copy the table again: stop the task, then run: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
+        )
+    return [*steps, f"To withdraw the ddl command before that, run: pidts ddl revert {quoted} {at} --yes"]
 
 
 def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
@@ -382,8 +405,10 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
     print(f"{source}{tables}: halted at {position_of(one)}{applied} {halt.lsn}{since(halt.since)}")
     if halt.statement:
         print(f"  statement  {escaped(halt.statement)}")
-    if one.command is not None and halt.code == "order-refused":
-        print(f"  command    {_command_text(one)}: {'; '.join(one.command.statements)}")
+    if one.command is not None and (one.is_decided or halt.code == "order-refused"):
+        print(
+            f"  command    {escaped(': '.join(filter(None, (_command_text(one), '; '.join(one.command.statements)))))}"
+        )
     print(f"  because    [{halt.code}] {escaped(halt.why)}")
     for number, line in enumerate(halt.values):
         print(f"  {'' if number else 'values':<10} {line}")
@@ -394,7 +419,7 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
         if change.further:
             least = "" if change.is_whole else "at least "
             print(f"             and {least}{plural('more schema change', change.further)} of the same tables")
-    for number, step in enumerate(advised_steps(halt, str(task), one.source if several else "")):
+    for number, step in enumerate(next_steps(one, str(task), one.source if several else "")):
         print(f"  {'' if number else 'do':<10} {escaped(indented(step))}")
 
 
@@ -405,7 +430,7 @@ def _place(one: BlockedChange, *, several: bool) -> str:
 def _state(one: BlockedChange) -> str:
     if one.is_done:
         return "done"
-    if one.halt is not None and one.halt.code == "order-refused":
+    if one.halt is not None and one.halt.code == "order-refused" and not one.is_decided:
         return "failed"
     return "begun" if one.command is not None and one.command.taken else "not begun"
 

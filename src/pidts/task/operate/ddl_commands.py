@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pidts.apply import TargetSession
+from pidts.apply.due_copies import add_due, recorded_due
 from pidts.model import (
     CommandKind,
     ConfigError,
@@ -40,8 +42,13 @@ from pidts.task.operate.command_parser import words
 _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
 )
+_THEN_COPIES = re.compile(r"\b(?:Then|then|and) copy the table again")
+"""A part of the advice of halts at statements after which rows of the target have other values than on the source."""
 _ALONE = frozenset({CommandKind.SKIP, CommandKind.REVERT})
 """The ddl commands that concern one shard only."""
+
+_OTHER_VALUES = frozenset({CommandKind.SKIP, CommandKind.REPLACE})
+"""The ddl commands after which rows may lack the values that the source's statement has given them."""
 
 AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
 
@@ -81,6 +88,11 @@ class BlockedChange:
         return self.halt is not None and not self.is_done
 
     @property
+    def is_decided(self) -> bool:
+        """Whether an operator has given a ddl command for the change, and no run has tried to carry it out yet."""
+        return self.command is not None and self.is_blocked and self.halt is not None and self.halt.is_decided
+
+    @property
     def waits_for_shards(self) -> bool:
         """Whether the schema change waits for other shards."""
         return self.is_blocked and self.halt is not None and is_waiting_for_shards(self.halt)
@@ -94,6 +106,28 @@ class BlockedChange:
     def tables(self) -> tuple[TableName, ...]:
         """The blocked tables, with their names on the source; empty if all tables of the source are blocked."""
         return self.halt.tables if self.halt is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class DueCopy:
+    """A table that has to be copied again."""
+
+    table: TableName
+    lsn: Lsn
+    """The place of the schema change at which an operator's ddl command was carried out."""
+
+    def to_json(self) -> dict[str, str]:
+        """Returns plain values for JSON."""
+        return {"table": str(self.table), "lsn": str(self.lsn)}
+
+
+def leaves_old_values(halt: Halt, kind: CommandKind, statements: Sequence[str]) -> bool:
+    """Whether the advice of a halt is to give this ddl command, and then to copy the tables again.
+
+    Other statements than the printed ones may give the rows the source's values.
+    """
+    is_advised = kind is CommandKind.SKIP or (kind is CommandKind.REPLACE and tuple(statements) == halt.instead)
+    return is_advised and _THEN_COPIES.search(halt.todo) is not None
 
 
 def is_refused_rows(halt: Halt) -> bool:
@@ -225,6 +259,19 @@ class TaskCommands:
             self._target.meta.ddl_commands.give(
                 self._name, at.source, DdlCommand(lsn=at.lsn, kind=kind, statements=statements)
             )
+            if at.halt is not None:
+                self._target.meta.halts.overwrite(self._name, at.source, replace(at.halt, is_decided=True))
+                if leaves_old_values(at.halt, kind, statements):
+                    add_due(self._target, self._name, at.source, at.halt.tables, at.lsn)
+
+    def due_copies(self, source: str) -> list[DueCopy]:
+        """Returns the tables that have to be copied again, since a ddl command of a halt's advice is carried out."""
+        found = []
+        for table, lsn in recorded_due(self._target, self._name, source).items():
+            command = self._target.meta.ddl_commands.find(self._name, source, lsn)
+            if command is not None and command.kind in _OTHER_VALUES and self._is_done(source, lsn):
+                found.append(DueCopy(table, lsn))
+        return found
 
     def require_effect(self, at: BlockedChange, kind: CommandKind) -> None:
         """Raises if no run would carry out the ddl command for this schema change.

@@ -39,7 +39,7 @@ from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTablesOfSource
 from pidts.task.operate.cutover_state import CutoverState, cutover_state
-from pidts.task.operate.ddl_commands import BlockedChange, TaskCommands, needs_operator
+from pidts.task.operate.ddl_commands import BlockedChange, DueCopy, TaskCommands, needs_operator
 from pidts.task.operate.pause import Pause, stored_pauses
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
@@ -95,6 +95,8 @@ class SourceStatus:
     """The end of the source's log, compared with `applied_lsn`; None if the source was not asked."""
     heard_at: float = 0.0
     """The time at which the replicator on this machine last wrote its status; 0 if it has none here."""
+    due_copies: tuple[DueCopy, ...] = ()
+    """The tables that have to be copied again after an operator's ddl command."""
     unseen: tuple[TableName, ...] = ()
     """The tables of the log whose changes are left out, since the account does not see them on the source."""
 
@@ -201,7 +203,8 @@ class TaskStatus:
     def needs_operator(self) -> bool:
         """Whether something needs an operator."""
         was_killed = self.cutover is not None and self.cutover.needs_operator
-        return self.is_halted or bool(self.locked_rows) or was_killed or self.has_died
+        is_copy_due = any(source.due_copies for source in self.sources)
+        return self.is_halted or bool(self.locked_rows) or was_killed or self.has_died or is_copy_due
 
     @property
     def has_died(self) -> bool:
@@ -322,7 +325,15 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     blocked = [one for one in commands.with_backlogs(commands.blocked_changes()) if one.is_blocked]
     known = [(key, table) for _, key, table in target.meta.structures.tables(name)]
     found = [
-        _source(target, part, held, known, blocked) for part, held in zip(parts, commands.held_tables(), strict=True)
+        replace(
+            _source(target, part, held, known, blocked),
+            due_copies=tuple(
+                one
+                for one in commands.due_copies(part.source.source_id)
+                if (SourceTablesKey(part.source.source_id), one.table) in known
+            ),
+        )
+        for part, held in zip(parts, commands.held_tables(), strict=True)
     ]
     locks, columns = tuple(open_locks(commands, blocked)), partial_columns(target, parts)
     published = publications(target).of(name) if parts[0].target.type == "hive" else None

@@ -22,6 +22,7 @@ import structlog
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced, demand_unaltered
 from pidts.apply.claim import claim_workers, demand_all_workers
+from pidts.apply.due_copies import remove_due
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import (
@@ -387,6 +388,7 @@ def _put_on_record(
     target.meta.structures.save(
         task, SourceTablesKey(source_id), read.lsn, {**dict.fromkeys(earlier), **read.structures}
     )
+    remove_due(target, task, source_id, read.structures)
     shared = {fit.target_table.name: fit.made or fit.target_table for fit in fits if fit.is_shared}
     is_first = not any(target.meta.checkpoints.read(task, other.source.source_id) for other in other_parts)
     record_shared_tables(target, task, read.lsn, shared, anew=is_first)

@@ -65,6 +65,7 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
+from pidts.apply.due_copies import remove_due
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.apply.unseen_tables import record_unseen
 from pidts.batch.online_ddl import online_of
@@ -559,7 +560,7 @@ class TableSet:
             return replace(begun, log_file=read.log_file, copy=text, altered="")
 
         structures: dict[TableName, Table | None] = {**dict.fromkeys(left), **read.structures}
-        begun = self._write(claimed, structures, read.lsn, moved, read.shadows, shared)
+        begun = self._write(claimed, structures, read.lsn, moved, read.shadows, shared, copied=[*copy])
         replicator.resume_at = resume_point(begun)
         return begun
 
@@ -577,6 +578,7 @@ class TableSet:
             lambda row: _changed(row, change.copy, change.moved),
             shadows,
             change.shared,
+            copied=[name for name, copy in change.copy.items() if copy is not None and not copy.sends_again],
         )
 
     def _write(
@@ -587,6 +589,8 @@ class TableSet:
         changed: Callable[[Checkpoint], Checkpoint],
         shadows: Mapping[TableName, Shadow] | None = None,
         shared: Mapping[TableName, Table] = MappingProxyType({}),
+        *,
+        copied: Collection[TableName],
     ) -> tuple[Checkpoint, ...]:
         target, task, source_id = self._target, self._config.name, self._config.source.source_id
         with target.meta.ddl_lock(task, "record of tables"):  # several sources write the same records
@@ -601,6 +605,7 @@ class TableSet:
                     target.meta.shadows.replace(task, source_id, shadows)
                 if self.joined:
                     record_unseen(target, task, source_id, self._unseen, self.joined)
+                remove_due(target, task, source_id, copied)
                 for row in rows:
                     target.meta.checkpoints.save(row)
                 target.commit()
