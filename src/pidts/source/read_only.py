@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pidts.login.privileges import Privilege, privileges_of
 from pidts.model import PidtsError, Transient
 from pidts.source.connection import ServerInfo, Session, query, server_info, variables
-from pidts.source.grants import current_grants
+from pidts.source.grants import account, current_grants
 from pidts.source.prepared_xa import recover_statement
 
 _NAMES = ("read_only", "super_read_only")
@@ -60,14 +60,18 @@ def statements(connection: Session, *, on: bool) -> str:
 
 
 def unbound_accounts(connection: Session) -> list[str]:
-    """Returns the accounts that may write although the server is read-only, as far as this account can see them."""
+    """Returns the accounts that may write although the server is read-only, as far as this account can see them.
+
+    Leaves out the account of this connection: PiDTS does not write with it while a cutover is under way.
+    """
     if "super_read_only" in read_only_variables(connection):
         return []
     sql = (
         "SELECT DISTINCT grantee FROM information_schema.user_privileges "
         "WHERE privilege_type IN ('SUPER', 'READ ONLY ADMIN', 'READ_ONLY ADMIN') ORDER BY 1"
     )
-    return [str(grantee) for (grantee,) in query(connection, sql)]
+    own = account(connection)
+    return [str(grantee) for (grantee,) in query(connection, sql) if grantee != own]
 
 
 def read_only_privileges(server: ServerInfo) -> list[Privilege]:

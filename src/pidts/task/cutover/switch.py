@@ -592,9 +592,12 @@ class CutoverRun:
         now = self._drain()
         if changed := touched(self._parts, self._target, ends, now):
             what = f"a program wrote to {changed[0]} on the source while no program should write there"
-            todo = "Look for accounts that may write in spite of the read-only setting, and for a replica's own applier"
+            todo = (
+                "Look for accounts that may write in spite of the read-only setting, for a replica's own applier, and "
+                "for programs that use the task's own account"
+            )
             if self._options.read_only and (accounts := self._unbound_accounts()):
-                todo += f". Such accounts are {listed(accounts)}"
+                todo += f". Other accounts that may write are {listed(accounts)}"
             raise PrecheckFailed("source-writable", what, todo=todo)
         return log_ends
 
