@@ -42,7 +42,7 @@ from pidts.task.operate.command_parser import words
 _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
 )
-_THEN_COPIES = re.compile(r"\b(?:Then|then|and) copy the table again")
+_THEN_COPIES = re.compile(r"\b(?:Then|then|and) copy the table\b again:")
 """A part of the advice of halts at statements after which rows of the target have other values than on the source."""
 _ALONE = frozenset({CommandKind.SKIP, CommandKind.REVERT})
 """The ddl commands that concern one shard only."""
