@@ -122,5 +122,5 @@ def test_a_run_moves_them_beside_its_work(
 
 
 def test_only_postgresql_needs_counters_ahead(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only on PostgreSQL"):
+    with pytest.raises(ConfigError, match="only PostgreSQL needs this key"):
         load_task(written(tmp_path, {"host": "h", "user": "u"}, **{"counters-ahead": True}))
