@@ -111,7 +111,7 @@ class KeptDecoder:
 
     def __init__(self) -> None:
         self._kept: tuple[Format, int, RowDecoder] | None = None
-        """The decoder, and the format and the number of failovers with which it was made."""
+        """A format and a number of failovers, and the decoder that was made for them; None if no decoder is kept."""
 
     def decode_slice(self, raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
         """Returns the row changes of whole transactions. After an error, the next slice gets a new decoder."""

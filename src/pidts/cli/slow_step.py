@@ -109,7 +109,7 @@ def said_steps(
     seconds: float = _STEP_SECONDS,
     same_seconds: float = _SAME_STEP_SECONDS,
 ) -> Iterator[Callable[[str], None]]:
-    """Yields a function that takes the next step of the command. `step` is the first one.
+    """Yields a function that is called with the text of each further step. `step` is the text of the first.
 
     With `quiet`, nothing is printed. No step is printed after the block, so the command's result is the last line.
     """

@@ -125,7 +125,7 @@ class Picture:
         return live_picture(moving, self._lags.picture)
 
     def has_shown(self, source: str, halt: Halt) -> bool:
-        """Whether the picture of the last snapshot shows this halt together with its advice."""
+        """Whether the last snapshot has this halt, and so few halts that the picture shows their advice."""
         halts = _of_sources(self._latest[0]) if self._latest is not None else []
         return len(halts) <= _HALTS_WITH_ADVICE and (source, halt) in halts
 

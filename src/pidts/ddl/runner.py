@@ -69,7 +69,7 @@ def run_ddl(
     again: bool = False,
     since: float = 0.0,
 ) -> Result:
-    """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
+    """Makes one attempt at a schema change. Its statement may take any time. `sleep` may raise, which ends the attempt.
 
     - `groups`: if other tables map to the same target table, their shard group decides whether the change may run.
     - `command` is an operator's ddl command for the change. `is_superseded` says whether there is a newer one.

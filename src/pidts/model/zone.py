@@ -26,8 +26,8 @@ RETURN_RECORD = "pidts zones return"
 """The task name of the note `COUNTED_UP_TO`. No real task has this name."""
 
 COUNTED_UP_TO = TableName("", "returns")
-"""The key of a note about a zone that returns. The note has the place up to which changes in the zone's log were
-counted, and exists until the zone has returned.
+"""The key of a note about a zone that returns. The note has the end of the part of the zone's log in which
+`pidts zones return` has counted the zone's changes. It exists until the zone has returned.
 """
 
 LEFT_OUT = "left_out"

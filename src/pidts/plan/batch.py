@@ -98,7 +98,7 @@ class BatchPlan:
 
     @property
     def read(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests that are read for the next batch."""
+        """Returns the requests that are carried out with this batch; later batches write their rows."""
         return self.end.reading
 
     @property

@@ -224,12 +224,12 @@ class PlanState:
 
     @property
     def reading(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests that the batch read."""
+        """Returns the requests that were carried out with the batch."""
         return tuple(state.reading for state in self.copy.values() if state.reading is not None)
 
     @property
     def open_requests(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests that are not settled: requests that the batch read, and requests that it kept."""
+        """Returns the requests that are not settled: those of `reading`, and earlier requests that are kept."""
         kept = (state.kept for state in self.copy.values() if state.kept is not None)
         return (*self.reading, *kept)
 

@@ -65,8 +65,8 @@ class Known:
     all: Counter[Identity]
     awaited: Counter[Identity]
     """The transactions that were received after the sample's place in the source's log. The standby's log must have
-    them after the sample's place in the standby's log: changes before that place are also before the sample's place in
-    the source's log.
+    all of them after the sample's place in the standby's log, and none before: the standby's log up to the latter place
+    contains only changes that precede the former place.
     """
 
 

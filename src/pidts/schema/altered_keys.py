@@ -115,9 +115,9 @@ def copied_keys(table: Table) -> tuple[Key, ...]:
 def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dialect: Dialect) -> bool:
     """Whether actions that only drop and add keys leave the table's keys and their order unchanged.
 
-    Usually the order does not change if the keys are the same as before, as after `DROP KEY k, ADD KEY k (a)`. But
-    MariaDB sorts the keys again if the statement drops the unique key that identifies rows, or a key for which MariaDB
-    stores hashes.
+    A statement may drop keys and add the same keys again: `DROP KEY k, ADD KEY k (a)`. Usually this leaves the order
+    unchanged. But MariaDB sorts the keys again if the statement drops the unique key that identifies rows, or a key for
+    which MariaDB stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False

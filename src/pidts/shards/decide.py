@@ -443,7 +443,10 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | None]:
-    """Returns the unions of all members' structures before and after the change; None if there is none."""
+    """Returns two structures that can store the rows of all members: one before the change, one after it.
+
+    Each is None if there is no such structure.
+    """
     others = [structure for member, structure in group.members.items() if member != mine.member]
     before = [*others, mine.before] if mine.runs or not others else others
     return joined(before, like=group.agreed), joined([*others, mine.after], like=group.agreed)

@@ -410,7 +410,7 @@ class TaskStream:
         self._copying.close(max(0.0, deadline - time.monotonic()))
 
     def _called(self, slices: DataFrame, query: Path, batch_id: int) -> None:
-        """Carries out the job for which Spark makes this call, if any. Then waits until another job is noted."""
+        """If this call of Spark is for a job, carries out the job. Then waits until another job is noted."""
         note = _noted(query, batch_id)
         if note is not None:
             self._do_job(slices, note)

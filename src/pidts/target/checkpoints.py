@@ -138,7 +138,7 @@ class CheckpointRecord:
         return [_checkpoint(row) for row in rows]
 
     def _places(self, task: str, source: str, *, lock: str) -> list[Checkpoint]:
-        """Locks all workers' rows, and returns them without copy progress. Reads the whole rows if one of them is new.
+        """Locks all workers' rows, and returns them without copy progress. If a row is new, reads all rows with it.
 
         A row is new if the last call has not read it with these values. The beginning of the copy progress is enough to
         know this, since it contains the digest of all values.

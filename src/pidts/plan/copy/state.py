@@ -203,9 +203,9 @@ class CopyState:
     rows: int = 0
     done: bool = False
     reading: ChunkRequest | None = None
-    """The request that was read in the batch that led to this state; None if there was none."""
+    """The request that was carried out with the batch that led to this state; None if there was none."""
     kept: ChunkRequest | None = None
-    """A request that was read earlier, and whose window ends after the batch that led to this state; else None."""
+    """An earlier request, whose window ends after the batch that led to this state; None if there is none."""
     mode: CopyMode = CopyMode.NEW
     phase: Phase = Phase.ROWS
     limit: int = 0

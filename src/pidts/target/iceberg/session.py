@@ -21,7 +21,7 @@ from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
 from pidts.target.unreal_dates import note_unreal
 
 _LOADED_BYTES = 128 << 20
-"""The most bytes of rows, loaded into a table without a key, that stay in memory until the transaction ends."""
+"""If a table without a key gets more bytes of rows, its rows are written to files before the transaction ends."""
 
 _STORES_NULL = "Set pidts.zero-dates: null, and start the task again"
 

@@ -66,7 +66,7 @@ _OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?a
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")
 _AT_ONCE = 500
 _LOCK_SECONDS = 5.0
-"""The time after which a sweep that removes orphans unlocks the database for a moment, since a store may be slow."""
+"""The time after which `_remove_orphans` unlocks the database for other sessions: a store may remove files slowly."""
 _DROPPED = "dropped-"
 
 _log = structlog.get_logger(__name__)
@@ -249,7 +249,10 @@ def _real(uri: str) -> str:
 
 
 def _locations(session: CatalogConnection) -> list[str]:
-    """Returns the metadata files of all tables under all catalog names: the current files, and those of servers."""
+    """Returns the metadata files of all tables under all catalog names.
+
+    These are the current files, and the files that the catalog of a server may name.
+    """
     rows, _ = session.run("SELECT metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL", ())
     return sorted({str(location) for (location,) in rows} | ServerRecord(session).locations())
 

@@ -481,7 +481,7 @@ def _given_start(config: TaskConfig, given: Position | str, now: LogPoint, relay
         return LogPoint(lsn, relay.position(lsn) or given, relay.gtid_set(lsn) or "")
     first = relay.first
     assert first is not None, "the relay has begun"  # noqa: S101 - wait_for_relay has returned
-    # A relay that was empty now begins after these GTIDs. But the relay may be older than this start.
+    # If the relay was empty before this start, it begins after the given GTIDs. But the relay may be older.
     if (begin := relay.gtid_set(first)) != given:
         raise Halted(
             "relay-start",

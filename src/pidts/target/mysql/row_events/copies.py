@@ -193,8 +193,8 @@ class CopyEvents:
 def paired(by: Sequence[str], deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> tuple[Numbers, Numbers]:
     """Pairs removed copies with new rows that have the same values in some columns.
 
-    Returns the index in `deletes`, and the index in `upserts`, of each pair, in the order of these values. A row of
-    `deletes` is in at most as many pairs as `times` says, and a row of `upserts` in at most one pair.
+    Returns two arrays: the index of each pair in `deletes`, and its index in `upserts`. The pairs are sorted by those
+    values. A row of `deletes` is in at most as many pairs as `times` says, and a row of `upserts` in at most one pair.
     """
     none: Numbers = np.zeros(0, np.int64)
     if not by or not deletes.num_rows or not upserts.num_rows:

@@ -13,11 +13,12 @@ So neither task writes a row before both tasks have their places in the logs
 (`pidts.task.checks.joining.opposite_task`). From its place on, each task carries all DELETEs, even of rows that came
 from the other zone.
 
-**A zone that joins others** has tasks only from and to its seed (an existing zone) until all rows are put together. A
-second task, to another zone, would begin at another place in the zone's log than the first. Then only one of the two
-would carry a DELETE between these places. So all other zones get the zone's rows through the seed's tasks. The
-seed's log contains each of these rows only once. So the seed's tasks have to forward the zone's changes before the
-zone's task writes the first row to the seed.
+**A zone that joins others** has tasks only from and to its seed (an existing zone) until all rows are put together.
+Suppose that one task carried the new zone's changes to the seed, and a second task carried them to another zone. These
+two tasks would begin at different places in the new zone's log. If the log has a DELETE between these places, only one
+of the tasks would carry it. So all other zones get the new zone's rows through the seed's tasks. The seed's log
+contains each of these rows only once. So the seed's tasks have to forward the new zone's changes before the new zone's
+task writes the first row to the seed.
 
 **Earlier tombstones** (records of deleted rows) may be in one of the zones only. If a tombstone keeps a copied row out,
 the task sends a DELETE back, which removes the row in the zone from which it was copied. See
