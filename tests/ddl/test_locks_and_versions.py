@@ -49,5 +49,5 @@ def test_a_version_column_is_not_added_while_rows_are_locked(target: ValuesTarge
         statement=statement, before={BEFORE.name: BEFORE}, after={BEFORE.name: AFTER}, command=None
     )
     due: Any = SimpleNamespace(source="s", comes_back=False, statement=statement, where=Where())
-    with pytest.raises(Halted, match="versions decide about the table's rows"):
+    with pytest.raises(Halted, match="the row with the later version stays"):
         _carry_locks(context, change, due)

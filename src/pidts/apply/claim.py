@@ -55,7 +55,7 @@ def demand_all_workers(target: TargetSession, task: str, source: str, stored: Se
             "checkpoint-deleted",
             f"the target has no checkpoint of {named('worker', missing)} of task {task}",
             where=Where(source=source),
-            todo="Somebody has deleted the row, and changes of this worker may be missing on the target. Insert the "
+            todo="Somebody has deleted it, and changes of this worker may be missing on the target. Insert the "
             f"worker's row into {CHECKPOINT} again, with all of its old values. Or remove the rows of the "
             f"other workers, too, and {MAKE_EQUAL}",
         )

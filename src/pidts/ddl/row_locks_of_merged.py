@@ -43,7 +43,7 @@ def demand_lockable(context: JobContext, groups: ShardGroups, found: DueStatemen
         if name in before:
             if is_guarded or not guards(rules.target_table(before[name])):
                 continue
-            what = f"versions would no longer decide about the rows of {name}, which is merged into {target} with"
+            what = f"versions would not decide about the rows of {name} any more. Rows of {target} also come from"
         else:
             if is_guarded and all(map(guards, groups.structures(target))):
                 continue

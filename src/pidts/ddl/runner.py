@@ -181,7 +181,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                 continue
             why = obstacle(statement, change.command, before, after)
             if why is None and after is not None and context.writing.converges and context.writing.guards(after):
-                why = "after this change, versions decide about the table's rows, and no row may be locked"
+                why = "after it, the row with the later version stays (conflict: version), and no row stays locked"
             if why is None and before is not None and after is not None:
                 locks = locks_of(session, context.task, due.source, name)
                 why = next(filter(None, (comes_again(one, before, after) for one in locks)), None)

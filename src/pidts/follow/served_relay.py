@@ -434,8 +434,9 @@ class ServedRelay:
     def _differs(self, has: IndexPrefix) -> Halted:
         what = f"the relay server's segment {has.segment} differs from the segment that the copy has up to {has.lsn}"
         todo = (
-            "Do nothing if the copy is cut back and continues. If this error does not go away, check that this is the "
-            "relay of the right source, then empty the copy's folder: the task continues at the target's checkpoint"
+            "Usually the copy removes the part that differs, and continues by itself. If this error does not go away, "
+            "check that this is the relay of the right source, then empty the copy's folder: the task continues at the "
+            "target's checkpoint"
         )
         return Halted("relay-copy-differs", what, where=self._where, todo=todo)
 

@@ -114,7 +114,7 @@ class TableNames:
     whole: frozenset[TableName] = frozenset()
     """The current tables whose rows all follow from the records that were read."""
     first: Mapping[TableName, int] = field(default_factory=dict)
-    """For each table in `whole`, the id of the record with which it begins."""
+    """For each table in `whole`, the id of the record that created or emptied it."""
 
     @classmethod
     def of(cls, tables: Iterable[Table]) -> TableNames:

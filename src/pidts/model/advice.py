@@ -34,8 +34,8 @@ REJOIN = (
 """The advice if the log does not fit a table's recorded structure. `--resync` alone would read the same log again."""
 _COPY_AGAIN = f"set task-mode: all in the task file, and copy its tables again: {RESYNC_ALL}"
 NO_CHECKPOINT = (
-    "Another run has begun the task anew, or somebody has deleted the row. Run: pidts status TASK. If the task has not "
-    f"begun on this target, {_COPY_AGAIN}"
+    "Another run has begun the task anew, or somebody has deleted the checkpoint. Run: pidts status TASK. If the task "
+    f"has not begun on this target, {_COPY_AGAIN}"
 )
 START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
 """The advice if a task halts at an event that concerns no single table."""

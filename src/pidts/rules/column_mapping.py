@@ -173,7 +173,7 @@ class ColumnMapping:
         if not same(text).startswith(same(start)):
             raise ConfigError(
                 "bad-partition-id",
-                f"the name {text} does not begin with {start}, as the arguments of 'partition id' demand",
+                f"the arguments of 'partition id' demand a name that begins with {start}, not {text}",
                 where=Where(table=str(name)),
                 todo="Correct the arguments, or the patterns of this column mapping.",
             )

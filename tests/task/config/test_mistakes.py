@@ -38,7 +38,7 @@ pidts: {spark: {direct-row: 1}}
 """
 SAID = {
     2: "[bad-value] task-mode: expected one of full, incremental, all, not 'al'. Did you mean 'all'?",
-    3: "[not-supported] collation_compatible: this value of DM's is refused: ",
+    3: "[not-supported] collation_compatible: PiDTS does not support this value of the DM setting: ",
     4: "[unknown-key] 'pasword' is not a key of target-database. Did you mean 'password'?",
     7: "[bad-value] mysql-instances[0].from.port: expected at most 65535, not 99999",
     9: "[unknown-name] route-rules: there is no 'user' in routes. Did you mean 'users'?",

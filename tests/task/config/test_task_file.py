@@ -251,7 +251,7 @@ def test_a_wrong_value_is_reported_with_its_line(load: Load, text: str, code: st
 def test_a_dm_key_that_would_change_the_rows_is_refused(load: Load, line: str) -> None:
     error = refused(load, TASK + line + "\n")
     assert (error.code, error.where.line, error.exit_code) == ("not-supported", 11, 2)
-    assert error.what.startswith(f"{line.partition(':')[0]}: this value of DM's is refused: ")
+    assert error.what.startswith(f"{line.partition(':')[0]}: PiDTS does not support this value of the DM setting: ")
 
 
 @pytest.mark.parametrize("where", ["host: 127.0.0.1, port: 5433", "host: 127.0.0.1, port: 3307"])

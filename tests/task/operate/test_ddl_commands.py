@@ -432,7 +432,7 @@ def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(two_sour
         two_sources.task_commands.find(source="s2"),
     )
     two_sources.task_commands.give(mine, CommandKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
-    with pytest.raises(ConfigError, match="is waiting already") as caught:
+    with pytest.raises(ConfigError, match="already has a ddl command") as caught:
         two_sources.task_commands.give(other, CommandKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
     assert (caught.value.code, caught.value.where.source) == ("order-stands", "s1")
     assert two_sources.commands("s2") == []

@@ -1347,7 +1347,7 @@ def test_a_run_does_not_begin_anew_after_its_checkpoint_was_deleted(task: Task, 
     for look in (attempts._demand_own_epoch, lambda: begin(attempts)):
         with pytest.raises(Fenced, match="has no checkpoint") as refused:
             look()
-        assert "somebody has deleted the row" in refused.value.todo
+        assert "somebody has deleted the checkpoint" in refused.value.todo
     assert task.there(f"SELECT * FROM pidts_meta.checkpoint WHERE task = '{task.config.name}'") == []
 
 

@@ -329,8 +329,8 @@ def demand_winner(locks: Sequence[RowLock], begun: UnfinishedResolves) -> None:
                 where=Where(table=str(one.table.name), key=one.shown),
                 todo="Wait until the command has ended. If it was killed, repeat it: pidts locks resolve TASK "
                 f"{one.id[:12]}. Add --take source if the lock's changes come from zone {one.winner}, and --take keep "
-                f"if the lock is in zone {one.winner}. If zone {one.winner} has left the file, or the zones no longer "
-                "all feed each other, resolve only this lock (--only-here)",
+                f"if the lock is in zone {one.winner}. If zone {one.winner} is not in the file any more, or if some "
+                "zones do not feed each other any more, resolve only this lock (--only-here)",
             )
 
 

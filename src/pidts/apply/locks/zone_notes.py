@@ -99,8 +99,10 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
         known = [(key, row) for key, row in keys if key is not None]
         if len(known) < len(keys):
             _log.warning(
-                "the table has another key now, so notes of another zone about rows with the former key are ignored",
+                "another zone has noted, by the table's former key, which changes it already had. These notes are "
+                "ignored, so later changes of these rows are not set aside, and the zones may differ",
                 table=str(name),
+                todo="Compare the zones: pidts verify TASK",
             )
         if known:
             names = key_names(session, table, pa.concat_tables([key for key, _ in known]))

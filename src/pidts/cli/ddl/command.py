@@ -46,7 +46,8 @@ OfTable = Annotated[
     typer.Option(
         "--table",
         metavar="TABLE",
-        help="The halted table, by its name on a source or on the target: shop.orders, or orders if this is enough.",
+        help="The halted table, by its name on a source or on the target: shop.orders, or orders if no other blocked "
+        "table has this name.",
         show_default=False,
     ),
 ]

@@ -50,7 +50,7 @@ class _Draft:
 def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause:
     """Parses `name type attributes`, and FIRST or AFTER if the clause may have them."""
     if cursor.dialect.other_types:
-        raise NotUnderstoodError("with SQL mode ORACLE or MAXDB, names of types mean other types")
+        raise NotUnderstoodError("in SQL mode ORACLE or MAXDB, names of types stand for other types")
     name = cursor.column_name()
     if cursor.take("SERIAL"):
         draft = _Draft(

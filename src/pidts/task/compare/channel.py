@@ -195,7 +195,7 @@ class _Comparison:
         self._flush()
         for name in sorted(passed.whole):
             self._lacking(self.present.tables[name].table)
-            self._note(name, f"compared whole: it begins at record {passed.first[name]}")
+            self._note(name, f"compared whole: record {passed.first[name]} created or emptied the table")
         self._settle_all()
         self._count_others(passed)
         found = [self._finished(self.reports[name]) for name in sorted(self.reports)]

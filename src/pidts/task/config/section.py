@@ -268,7 +268,7 @@ class Section:
             if value in _SAYS_NOTHING or any(value == same and type(value) is type(same) for same in other.as_is):
                 continue
             if other.refusal:
-                what = f"this value of DM's is refused: {other.refusal}"
+                what = f"PiDTS does not support this value of the DM setting: {other.refusal}"
                 mistake(self.error(key, "not-supported", what, "Remove it, or set it to its default."))
             else:
                 self.note(key, other.note)

@@ -335,7 +335,7 @@ class CutoverRun:
         else:
             what = (
                 "the cutover is done, so the application may have written to the target; the task would overwrite its "
-                "rows. PiDTS cannot read in a log of the target whether programs have written there"
+                "rows. It is not known whether programs have written there: PiDTS has read no log of the target"
             )
             todo = (
                 "If the source is still read-only, `pidts verify` shows which rows differ: run pidts verify "

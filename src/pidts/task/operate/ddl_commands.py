@@ -305,8 +305,8 @@ class TaskCommands:
                 place = f"--source {shlex.quote(other.source)} --at {other.lsn}"
                 raise ConfigError(
                     "order-stands",
-                    "a ddl command for another shard's change of the same table is waiting already, at "
-                    f"{other.source}: {other.lsn}",
+                    "another shard of the target table already has a ddl command, which was not carried out yet: it is "
+                    f"for the change at {other.lsn} of source {other.source}",
                     where=Where(source=other.source),
                     todo=f"Keep that command, or withdraw it first: pidts ddl revert TASK {place}",
                 )

@@ -91,7 +91,7 @@ def metric_families(progress: Progress) -> list[Metric]:
         ),
         _counter(
             "pidts_rows",
-            "Rows that this run has applied, by what happened to them on the source.",
+            "Rows that this run has applied or copied, by the kind of change.",
             ("task", "kind"),
             {(task, kind): count for kind, count in progress.rows.items()},
         ),

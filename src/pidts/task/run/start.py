@@ -305,7 +305,7 @@ def _note_without_checkpoint(config: TaskConfig, target: TargetSession, resync: 
         raise PrecheckFailed("checkpoint-deleted", what, where=where, todo=todo)
     if config.source.start is not None:
         return None
-    _log.warning("the task has recorded tables, but has no checkpoint", source=config.source.source_id, todo=todo)
+    _log.warning("the target has records of this task, but no checkpoint", source=config.source.source_id, todo=todo)
     return (
         "the target has records of this task, but no checkpoint. If the task has run before, all changes since then "
         f"are left out. {todo}"

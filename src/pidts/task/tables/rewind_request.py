@@ -65,7 +65,7 @@ def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint
         what = f"{point} is a place in the log of another server, which was the source before or after the checkpoint"
         raise ConfigError("rewind-place", what, where=where, todo="Write a time instead of the Lsn")
     if point >= reached:
-        what = f"{point} is not before the task's checkpoint, {reached}: these changes were not sent yet"
+        what = f"{point} is not before the task's checkpoint, {reached}: later changes were not sent yet"
         raise ConfigError("rewind-place", what, where=where, todo="Run the task without --rewind-to")
     if point.log_index not in {int(name.rpartition(".")[2]) for name, _ in binary_logs(source)}:
         raise purged(config, f"the source has no log file {point.log_index:06} any more")
