@@ -35,8 +35,8 @@ The named lock records the winner before anything is changed. The state after a 
 
 - The command can be repeated: `--only-here` accepts only the same choice for the named lock. The lock's zone gets or
   keeps the winner's row, and a zone with another row still has its own lock.
-- The command cannot be repeated, because the winner was removed from the file, or the zones no longer all feed each
-  other. Then `--only-here` accepts any choice for each lock, and advises the operator to compare the zones.
+- The command cannot be repeated, because the winner was removed from the file, or some zones do not feed each other any
+  more. Then `--only-here` accepts any choice for each lock, and advises the operator to compare the zones.
 
 Two operators may name two locks of a row at the same time, and choose different winners. Each command first records its
 own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If each
