@@ -189,8 +189,8 @@ class Interpreter:
                     f"{old} was renamed to {new}, and under the new name its rows would have other values on the "
                     "target",
                     where=replace(self.due.where, table=str(old)),
-                    todo="Give SQL that sets the values of the new name in the target's rows, and renames the target's "
-                    f"table if its name changes, too: run {REPLACE}",
+                    todo="Give SQL that changes the target's rows to the values that rows of the new name get. If the "
+                    f"name of the target's table changes, the SQL also has to rename the table. Run {REPLACE}",
                 )
 
     def _taken(self, statement: Statement, text: str) -> Statement | None:

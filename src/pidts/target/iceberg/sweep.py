@@ -1,9 +1,10 @@
 """Removes files that nothing needs: files of interrupted transactions and of dropped tables.
 
-A file of a table is *needed* as long as a snapshot in the table's metadata, or the table `retired_file`, names it. The
-metadata are those of the warehouse, and those that the catalog of a server names. Other files are orphans. The sweep
-records them in `pidts_meta.orphan`, and a sweep at least a day later removes the orphans that are still not needed. So
-if somebody has begun to read a file, it stays for at least a day. No decision depends on the clock of a file system.
+A file of a table is *needed* as long as a snapshot in the table's metadata, or the table `retired_file`, names it. A
+table may have two metadata files: the warehouse's current one, and another one in the catalog of a server. Other files
+are orphans. The sweep records them in `pidts_meta.orphan`, and a sweep at least a day later removes the orphans that
+are still not needed. So if somebody has begun to read a file, it stays for at least a day. No decision depends on the
+clock of a file system.
 
 Cases that could go wrong, and why they do not:
 

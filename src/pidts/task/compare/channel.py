@@ -2,9 +2,9 @@
 
 The records are read once, from `transfer_checkpoint` back to the oldest. So the first record that is read of a row is
 the latest one, and has the row's current values; see `pidts.gate.replay`. Two successive records of a row have to fit
-together: the row after the change of the earlier one has to be the row before the change of the later one. Otherwise a
-change between them has no record. A table that was created or emptied within the records is compared whole. In any
-other table, rows without a record are only counted, not compared.
+together: the row that the earlier change leaves has to be the row that the later change finds. Otherwise a change
+between them has no record. If the records include the statement that created or emptied a table, the table is compared
+whole: each of its rows needs a record. In any other table, rows without a record are only counted, not compared.
 
 Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about these rows, as
 for any target. It waits until the datacenter has the log up to the place at which the source was read. Then the records
@@ -310,7 +310,7 @@ class _Comparison:
         return SourceTexts(self.source, table, self.config.rules.expressions.time_zone)
 
     def _lacking(self, table: Table) -> None:
-        """Finds the source's rows without a record, in a table that was created or emptied within the records."""
+        """Finds the source's rows without a record, in a table whose rows all need a record."""
         keys = tuple(key for key in table.keys if key.columns == table.identity)
         own = replace(table, columns=tuple(table.column(name) for name in table.identity), keys=keys)
         texts = text_table(table, table.identity)
