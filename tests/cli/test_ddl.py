@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, next_steps, show_command, show_ddl_list, show_halt, show_halts, show_retry
 from pidts.cli.errors import remember_task
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Halted, Lsn, Table, TableName
-from pidts.model.advice import COMPARE_TODO, OTHER_ROW_TODO, RETRY
+from pidts.model.advice import COMPARE_TODO, OTHER_ROW_TODO, REPLACE, RETRY, SKIP
 from pidts.schema import PartitionRows
 from pidts.target.difference import refuse_shortened, refuse_unfillable
 from pidts.target.refusals import constraint_todo, trigger_todo
@@ -615,6 +616,35 @@ def test_a_task_file_that_was_forgotten_is_reported_with_the_words_to_say(
     found = capsys.readouterr().err
     assert "[usage]" in found
     assert [one for one in says if one not in found] == []
+
+
+@pytest.mark.parametrize("refused", [refuse_shortened, lambda name, table: refuse_unfillable([name], table)])
+def test_a_change_after_which_the_table_is_copied_has_each_command_once(refused: Callable[..., Halted]) -> None:
+    error = refused("at", Table(TableName("shop", "b"), ()))
+    error.instead = ("ALTER TABLE a MODIFY at DATETIME",)
+    said = advice(Halt.of(error, (TableName("shop", "b"),), AT, source="s", statement="ALTER"), "t.yaml", "s")
+    filled = f"pidts ddl replace t.yaml 'ALTER TABLE a MODIFY at DATETIME' --source s --at {AT} --yes. Then copy the"
+    assert filled in said
+    assert (said.count("pidts ddl replace"), said.count("--resync s:shop.b")) == (1, 1)
+    assert "Stop the task before you copy the table again" in said
+
+
+def test_a_refused_statement_is_not_advised_as_it_is() -> None:
+    sql = "ALTER TABLE a ADD KEY by_x (x)"
+    table = (TableName("shop", "b"),)
+    refused = Halted("target-refused", "no", todo="Mend it", instead=(sql,))
+    said = advice(Halt.of(refused, table, AT, source="s", statement=sql), "t")
+    assert said.endswith(f", or, after you have changed the statement: pidts ddl replace t '{sql}' --at {AT}"), said
+    todo = f"Change it: run {REPLACE}. Or run: {SKIP}. Or: {RETRY}"
+    of_operator = Halted("order-refused", "no", todo=todo)
+    assert advice(Halt.of(of_operator, table, AT, source="s", statement=sql), "t", "s") == (
+        f"Change it: run pidts ddl replace t SQL --source s --at {AT}. Or run: pidts ddl skip t --source s --at {AT} "
+        f"--yes. Or: pidts ddl retry t --source s --at {AT} --yes"
+    )
+    taken = Halted("target-refused", "no", todo=todo, instead=(sql,))
+    assert advice(Halt.of(taken, table, AT, source="s", statement=sql), "t", "s").startswith(
+        f"Change it: run pidts ddl replace t '{sql}' --source s --at {AT}. Or run: pidts ddl skip t"
+    ), "the operator has to change it first: there is no --yes"
 
 
 def test_the_command_that_cures_a_halt_has_its_sql() -> None:

@@ -44,3 +44,19 @@ def test_a_time_that_only_mariadb_can_have_is_explained(
         session.rollback()
     assert "A TIME of MySQL is between -838:59:59.000000 and 838:59:59.000000" in error.value.todo
     assert "--resync" in error.value.todo
+
+
+@pytest.mark.parametrize(("added", "named"), [("KEY `by v` (v)", "index `by v`"), ("COLUMN v INT", "column `v`")])
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+def test_a_name_that_the_target_has_already_is_named_with_the_ways_out(
+    mariadb: Server, mysql97: Server, database: str, run_sql: Callable[..., Any], kind: str, added: str, named: str
+) -> None:
+    server = {"mariadb": mariadb, "mysql97": mysql97}[kind]
+    run_sql(server, "CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY `by v` (id))", database=database)
+    login = (server.host, server.port, server.user, server.password)
+    with closing(MySqlTarget(*login).connect()) as session, pytest.raises(Halted) as error:
+        session.execute(f"ALTER TABLE `{database}`.t ADD {added}")
+    assert error.value.todo.startswith(f"The target's table already has {named}. ")
+    what, _, name = named.partition(" ")
+    assert f"DROP {what.upper()} {name})" in error.value.todo
+    assert [f"pidts ddl {one} TASK" in error.value.todo for one in ("skip", "retry", "replace")] == [True] * 3

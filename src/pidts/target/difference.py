@@ -268,8 +268,8 @@ def refuse_unfillable(
 ) -> Halted:
     """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
     todo = (
-        f"Let the target create the column. Then copy the table again: {RESYNC}. Or add an UPDATE to the statement, if "
-        "you know the values of the existing rows"
+        f"Let the target create the column: run {REPLACE}. Then copy the table again: {RESYNC}. Or add an UPDATE to "
+        "the statement, if you know the values of the existing rows"
     )
     if issubclass(kind, ValuesGenerated):
         todo = (

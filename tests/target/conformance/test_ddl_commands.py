@@ -120,6 +120,8 @@ def test_a_ddl_command_starts_a_failed_change_again_and_a_later_one_replaces_it(
     if isinstance(caught.value, Halted):
         assert (caught.value.code, caught.value.where.table) == ("order-refused", str(altered.name))
         assert "`pidts ddl replace`: nonsense: " in caught.value.what
+        assert caught.value.instead == (), "the refused statement is not advised again"
+        assert "pidts ddl skip TASK" in caught.value.todo
     altered.give(CommandKind.REPLACE, instead(altered))
     assert (altered.command().taken, altered.command().number) == (False, 2)
     assert altered.carry_out() is Outcome.APPLIED

@@ -90,6 +90,7 @@ from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
 from pidts.apply.shared_session import SharedSession
 from pidts.model import CommandKind, DdlJournal, DdlState, Halted, Lsn, Shadow, SourceTablesKey, TableName, Transient
+from pidts.model.advice import REPLACE, RETRY, SKIP
 from pidts.schema import AlterTable, CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
@@ -457,7 +458,8 @@ def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
             "order-refused",
             f"the target refuses a statement of `pidts ddl {command.kind}`: {sql}: {error.what}",
             where=error.where,
-            todo="Give another ddl command",
+            todo=f"Give a changed statement: run {REPLACE}. Or make the change on the target by hand, and then run: "
+            f"{SKIP}. To run the source's own statement after all: {RETRY}",
         ) from error
 
 
@@ -467,7 +469,8 @@ def _refused_with(statements: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Halted as error:
-        error.instead = error.instead or tuple(statements)
+        if error.code != "order-refused":  # the statements are those that an operator has given
+            error.instead = error.instead or tuple(statements)
         raise
 
 

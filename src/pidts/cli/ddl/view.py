@@ -45,12 +45,17 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target. The source needs no correction."""
 _REFUSED = "target-refused"
+_COMMAND_REFUSED = "order-refused"
+"""The code of halts at a statement of a ddl command that the target refuses."""
 _TARGET_REFUSES = frozenset({_REFUSED, "target-shape", TRANSACTION_TOO_LARGE})
 """Codes of halts at rows that the target refuses. The advice of such a halt says what to correct on the target, or is
 `COMPARE_TODO` if the target has not named the cause.
 """
 _RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync|pidts zones return ")
 """Patterns of commands in a halt's own advice. A sentence that only mentions `--resync` does not match."""
+_OF_OPERATOR = re.compile(r"pidts ddl replace TASK SQL --source [^;`]*? --at \S*\w")
+"""The command `REPLACE` in a halt's own advice, with the change's place."""
+_SKIPS = re.compile("pidts ddl skip ")
 _ALWAYS = "Then copy the table again"
 """A part of the advice of halts at statements after which rows of the target have other values than on the source."""
 _ROW_IN_ZONE = (
@@ -83,7 +88,7 @@ def next_steps(one: BlockedChange, task: str, source: str = "") -> list[str]:
     if command is None or not one.is_decided:
         return advised_steps(halt, task, source)
     quoted = shlex.quote(task)
-    at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
+    at = _at(halt, source)
     carried_out = (
         "Nothing, if the task runs: it carries out the ddl command within seconds. Otherwise the next start does: "
         f"pidts run {quoted} {_WITH_SERVICE}"
@@ -99,7 +104,11 @@ def next_steps(one: BlockedChange, task: str, source: str = "") -> list[str]:
 
 def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
     """Returns the advice about a halt as sentences without a full stop; see `advice`."""
-    todo = with_task(halt.todo.rstrip("."), task)
+    todo = halt.todo.rstrip(".")
+    if halt.statement and halt.code != _COMMAND_REFUSED:  # this halt's statement is the source's, not the refused one
+        filled = f"pidts ddl replace TASK {_prefilled(halt, _at(halt, source), confirmed=halt.code != _REFUSED)}"
+        todo = _OF_OPERATOR.sub(lambda _: filled, todo)
+    todo = with_task(todo, task)
     steps = [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
     if halt.into_zone is None and _COPIES_AGAIN.search(todo) and not any("top the task" in step for step in steps):
         steps.append(f"Stop the task before you copy the table again {_SERVICE_STOPS}")
@@ -107,12 +116,14 @@ def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
 
 
 def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
-    at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
+    at = _at(halt, source)
     tables = shlex.quote(_of_source(halt.tables, source))
     resync = f"stop the task, then run: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
     copy = f"copy the table again: {resync}" if halt.into_zone is None else _fill(halt.into_zone)
     if is_waiting_for_shards(halt):
         return [f"See: pidts ddl list {quoted}"]
+    if halt.statement and _OF_OPERATOR.search(halt.todo) and _has_all_commands(halt):
+        return [] if halt.tables else ["Then run the task again"]
     if halt.statement and halt.code in _NEEDS_COPY:
         first = f"First run: pidts ddl replace {quoted} {_prefilled(halt, at)}"
         when = "Then" if _ALWAYS in halt.todo else "If rows then have wrong values,"
@@ -125,11 +136,13 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
     if halt.statement and halt.code in _MOVES_ROWS:
         return []  # its own advice has all commands
     if halt.statement:
-        words = "" if halt.instead else ", with a statement in the target's SQL and with the target's names"
+        words = ", with a statement in the target's SQL and with the target's names"
+        if halt.instead:  # a refused statement would be refused again
+            words = ", after you have changed the statement" if halt.code == _REFUSED else ""
         retry = "Or" if _RETRIES.search(halt.todo) else f"Then run: pidts ddl retry {quoted} {at} --yes; or"
         commands = (
             f"{retry} run instead: pidts ddl skip {quoted} {at} --yes, "
-            f"or{words}: pidts ddl replace {quoted} {_prefilled(halt, at)}"
+            f"or{words}: pidts ddl replace {quoted} {_prefilled(halt, at, confirmed=halt.code != _REFUSED)}"
         )
         return [commands] if halt.tables else [commands, "Then run the task again"]
     if halt.tables:
@@ -137,6 +150,17 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
         again = f"pidts ddl retry {quoted} --table {shlex.quote(str(halt.tables[0]))}{of_source} --yes"
         return _after_refused_row(halt, again, resync)
     return [f"Then run the task again: pidts run {quoted} {_WITH_SERVICE}"]
+
+
+def _at(halt: Halt, source: str) -> str:
+    return f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
+
+
+def _has_all_commands(halt: Halt) -> bool:
+    """Whether the halt's own advice, which has `ddl replace`, also has the other commands that help."""
+    if halt.code in _NEEDS_COPY:
+        return _COPIES_AGAIN.search(halt.todo) is not None and "--resync TABLE" not in halt.todo
+    return _RETRIES.search(halt.todo) is not None and _SKIPS.search(halt.todo) is not None
 
 
 def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
@@ -405,7 +429,7 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
     print(f"{source}{tables}: halted at {position_of(one)}{applied} {halt.lsn}{since(halt.since)}")
     if halt.statement:
         print(f"  statement  {escaped(halt.statement)}")
-    if one.command is not None and (one.is_decided or halt.code == "order-refused"):
+    if one.command is not None and (one.is_decided or halt.code == _COMMAND_REFUSED):
         print(
             f"  command    {escaped(': '.join(filter(None, (_command_text(one), '; '.join(one.command.statements)))))}"
         )
@@ -430,7 +454,7 @@ def _place(one: BlockedChange, *, several: bool) -> str:
 def _state(one: BlockedChange) -> str:
     if one.is_done:
         return "done"
-    if one.halt is not None and one.halt.code == "order-refused" and not one.is_decided:
+    if one.halt is not None and one.halt.code == _COMMAND_REFUSED and not one.is_decided:
         return "failed"
     return "begun" if one.command is not None and one.command.taken else "not begun"
 

@@ -10,7 +10,7 @@ import pymysql
 
 from pidts.login import not_offered, number_and_text, refused, seen_host, unusable_account, without_password
 from pidts.model import TRANSACTION_TOO_LARGE, DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
-from pidts.model.advice import COMPARE_TODO, RESYNC
+from pidts.model.advice import COMPARE_TODO, REPLACE, RESYNC, RETRY, SKIP
 from pidts.model.errors import NOWHERE, AccessNotGranted, LoginRefused
 from pidts.schema import quote
 from pidts.schema.defaults import literal
@@ -171,6 +171,9 @@ _DEPENDED_ON = frozenset(
     }
 )
 """Errors of a schema change on which other objects depend. Views do not prevent a change."""
+_NAME_TAKEN = {1060: "column", 1061: "index"}
+"""The errors of a schema change whose new column or index has the name of another one."""
+_QUOTED = re.compile(r"'(.+)'")
 _SIGNALLED = 1644
 """The number of the error that a trigger raises by SIGNAL."""
 _CHECKED = frozenset({3819, 4025})
@@ -252,6 +255,8 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         todo = "Raise txn-entry-size-limit on the target"
     elif number in _NOT_GRANTED:
         todo = "Grant the missing privilege to the task's user: pidts check TASK prints the statement"
+    elif not table and number in _NAME_TAKEN and (named := _QUOTED.search(text)):
+        todo = _taken_todo(_NAME_TAKEN[number], quote(named[1]))
     what = f"the target: {text} (error {number})"
     if number in _DEPENDED_ON:
         refused = StatementRefused("objects-depend", what, where=where, todo=dependents_todo())
@@ -261,6 +266,14 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         refused = StatementRefused(code, what, where=where, todo=todo)
     refused.number = number
     return refused
+
+
+def _taken_todo(kind: str, name: str) -> str:
+    return (
+        f"The target's table already has {kind} {name}. If it is the same as on the source, run {SKIP}; this leaves "
+        f"out the whole statement. Otherwise drop it on the target (ALTER TABLE ... DROP {kind.upper()} {name}), and "
+        f"then run {RETRY}. Or give a statement without it, or with another name: run {REPLACE}"
+    )
 
 
 def refused_row_todo(number: int, text: str, table: str, times: Collection[str] = ()) -> str:
