@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from pidts.binlog.statements import Query
 from pidts.model import Halted, Position, Table, TableName
 from pidts.rules import AllowList
 from pidts.sandbox import Server
-from pidts.schema import Dialect, Statement, apply, classify
+from pidts.schema import AlterTable, Dialect, Statement, apply, classify
 from pidts.source import SourceConfig, connect, log_end, query, read_structures, source_dialect
 from pidts.source.log_proof import log_events
 from pidts.target.postgres import PostgresSession, PostgresTarget
@@ -133,6 +134,29 @@ def test_a_row_that_is_rounded_up_beyond_the_limit_of_its_type_halts(
     target.execute(f"INSERT INTO \"{database}\".t VALUES (1, '{value}')")
     with pytest.raises(Halted, match="fewer digits of a second"):
         follow(target, f"ALTER TABLE t MODIFY v {kind} NULL", tables, dialect)
+
+
+@pytest.mark.parametrize(("is_mariadb", "value"), [(True, "2024-01-01 00:00:00"), (False, "2024-01-01 00:00:01")])
+def test_the_printed_statement_of_a_merged_table_cuts_or_rounds_as_the_sources_product_does(
+    target: PostgresSession, database: str, value: str, *, is_mariadb: bool
+) -> None:
+    """The rows of the other shards were converted in other sessions, so this statement is only printed."""
+    dialect = Dialect(mariadb=is_mariadb)
+    made = classify("CREATE TABLE t (id INT PRIMARY KEY, v DATETIME(6))", database, dialect=dialect)
+    charsets, name = {database: ("utf8mb4", "utf8mb4_bin")}, TableName(database, "t")
+    before = apply(made, {}, charsets, dialect=dialect)
+    tables = {one: table for one, table in before.items() if table is not None}
+    for each in target.schema.create_statements(tables[name]).statements:
+        target.execute(each)
+    target.execute(f"INSERT INTO \"{database}\".t VALUES (1, '2024-01-01 00:00:00.5')")
+    statement = classify("ALTER TABLE t MODIFY v DATETIME", database, dialect=dialect)
+    assert isinstance(statement, AlterTable)
+    after = apply(statement, tables, charsets, dialect=dialect)
+    with pytest.raises(Halted, match="fewer digits of a second") as caught:
+        target.schema.ddl_statements(replace(statement, cuts_fractions=None), tables, after)
+    for each in caught.value.instead:
+        target.execute(each)
+    assert target.rows(f'SELECT v::text FROM "{database}".t') == [(value,)]
 
 
 def follow(target: PostgresSession, sql: str, before: dict[TableName, Table], dialect: Dialect) -> None:

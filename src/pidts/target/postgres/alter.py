@@ -131,6 +131,8 @@ class _Alter:
         is_draft: bool,
     ) -> None:
         self._is_draft, self._cuts = is_draft, statement.cuts_fractions
+        if is_draft and self._cuts is None:  # mostly, sessions do what is usual for the source's product
+            self._cuts = statement.mariadb
         self._before, self._after, self._found, self._at = before, after, found, executed_at
         self._has: Collection[str] = {column.name for column in found.columns} if found else ()
         self._change = difference(statement, before, after)
