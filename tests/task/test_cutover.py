@@ -1047,6 +1047,18 @@ def test_a_privilege_that_the_switch_needs_is_listed_before_it(
     assert details() == ()
 
 
+def test_a_foreign_key_without_its_referenced_table_is_listed_before_the_switch(
+    parts: tuple[TaskConfig, ...], postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(postgres, "ALTER TABLE shop.customers RENAME TO others", database=database)
+    with closing(parts[0].target.server.connect()) as target:
+        (before,) = [one for one in made(parts, target).look().steps if one.name is StepName.FOREIGN_KEYS]
+    assert before.about == "1 not made"
+    (line,) = before.details
+    assert line.startswith("not made: ")
+    assert line.endswith(": the target has no table shop.customers")
+
+
 @pytest.mark.timeout(300)
 def test_a_comparison_that_was_killed_continues_only_while_nothing_has_moved(
     parts: tuple[TaskConfig, ...],

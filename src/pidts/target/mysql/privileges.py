@@ -11,6 +11,7 @@ from pidts.login.privileges import (
     account_name,
     account_of,
     current_grants,
+    grant_statements,
     hosts_of,
     privileges_of,
 )
@@ -18,6 +19,8 @@ from pidts.model import TableName
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.session import MySqlSession
 
+_DEMANDS_REFERENCES = (5, 7, 6)
+"""From this version on, MySQL demands the privilege REFERENCES on the referenced table. MariaDB does not."""
 _ON_META = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
 _ON_SCHEMAS = (*_ON_META, "ALTER", "DROP")
 """TRUNCATE and RENAME need DROP, too. Keys are created by ALTER TABLE, so INDEX is not needed."""
@@ -83,6 +86,17 @@ def read_only_cause(session: MySqlSession) -> tuple[str, str]:
         "SET GLOBAL read_only = OFF"
     )
     return f"the target is read-only (read_only = ON), and the account lacks {able[0]}", todo
+
+
+def grant_for_foreign_key(session: MySqlSession, parent: TableName) -> str:
+    """Returns the GRANT that the account needs to create a foreign key to `parent`; empty if it lacks none."""
+    server = session.server.dialect
+    demands = not server.mariadb and (session.server.tidb or server.version >= _DEMANDS_REFERENCES)
+    wanted = Privilege("REFERENCES", parent.schema, parent.name)
+    if not demands or _held(session).has(wanted):
+        return ""
+    # On the whole schema, a GRANT with other escapes in the schema's name would hide the account's other privileges.
+    return " ".join(grant_statements([wanted], own_account(session))).rstrip(";")
 
 
 def own_account(session: MySqlSession) -> str:

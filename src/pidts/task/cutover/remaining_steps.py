@@ -127,7 +127,7 @@ class RemainingSteps:
         found = [(one, *target_side.statements_or_problem(self._target, one)) for one in constraints]
         wanted = [one for one, statements, _ in found if statements]
         failed = [*(str(one) for one in unfit), *(problem for *_, problem in found if problem)]
-        about = f"this command makes {len(wanted)}" if wanted else NOTHING_TO_MAKE
+        about = f"this command makes {len(wanted)}" if wanted else made_text(0, len(failed))
         details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in failed)]
         return CutoverStep(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 

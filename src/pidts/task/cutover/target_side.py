@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pidts.apply import TargetSession
-from pidts.model import Constraint, ConstraintKind, Halted, Table, TableName
+from pidts.model import Constraint, ConstraintKind, ForeignKey, Halted, Table, TableName
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import constraints as mysql_constraints
 from pidts.target.mysql.cutover import counters as mysql_counters
@@ -73,9 +73,19 @@ def statements(target: TargetSession, constraint: Constraint) -> list[str]:
 def statements_or_problem(target: TargetSession, constraint: Constraint) -> tuple[list[str], str]:
     """Returns the result of `statements`; or why the target cannot have the constraint, such as a refused name."""
     try:
-        return statements(target, constraint), ""
+        needed = statements(target, constraint)
+        problem = _obstacle(target, constraint) if needed and isinstance(constraint, ForeignKey) else ""
+        return ([], f"{constraint}: {problem}") if problem else (needed, "")
     except Halted as error:
         return [], f"{constraint}: {error.what}"
+
+
+def _obstacle(target: TargetSession, key: ForeignKey) -> str:
+    if isinstance(target, PostgresSession):
+        return postgres_constraints.obstacle(target, key)
+    if isinstance(target, MySqlSession):
+        return mysql_constraints.obstacle(target, key)
+    raise TypeError(target)
 
 
 def remakes(target: TargetSession) -> bool:

@@ -8,10 +8,11 @@ has checked them. When a check is created, the server reads the rows.
 
 from __future__ import annotations
 
-from pidts.model import CheckConstraint, Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
+from pidts.model import CheckConstraint, Constraint, ConstraintKind, ExpressionKey, ForeignKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
 from pidts.target.mysql.cutover import on_update
 from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.privileges import grant_for_foreign_key
 from pidts.target.mysql.session import MySqlSession
 
 
@@ -31,6 +32,18 @@ def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
         unique = "UNIQUE " if constraint.unique else ""
         return [f"ALTER TABLE {table} ADD {unique}KEY {name} ({', '.join(constraint.parts)})"]
     return [f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition(constraint, identifier, qualified)}"]
+
+
+def obstacle(session: MySqlSession, key: ForeignKey) -> str:
+    """Returns why the foreign key cannot be created, and what to do; empty if nothing is in the way.
+
+    The sessions do not check foreign keys, so the server itself would not notice that the referenced table is missing.
+    """
+    if session.schema.structure(key.parent) is None:
+        return f"the target has no table {key.parent}"
+    if grant := grant_for_foreign_key(session, key.parent):
+        return f"the account lacks REFERENCES on {key.parent}: as an administrator of the target, run {grant}"
+    return ""
 
 
 def is_name_of_other(session: MySqlSession, check: CheckConstraint) -> bool:

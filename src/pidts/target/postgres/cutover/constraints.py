@@ -8,7 +8,7 @@ Crash points: each statement is atomic, and the catalog shows which statements a
 
 from __future__ import annotations
 
-from pidts.model import Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
+from pidts.model import Constraint, ConstraintKind, ExpressionKey, ForeignKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
 from pidts.target.postgres.cutover import counters, on_update
 from pidts.target.postgres.dialect import identifier, qualified
@@ -37,6 +37,24 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
         shape = definition(constraint, identifier, qualified)
         rest.insert(0, f"ALTER TABLE {table} ADD CONSTRAINT {name} {shape} NOT VALID")
     return rest
+
+
+def obstacle(session: PostgresSession, key: ForeignKey) -> str:
+    """Returns why the foreign key cannot be created, and what to do; empty if nothing is in the way."""
+    if session.schema.shape(key.parent) is None:
+        return f"the target has no table {key.parent}"
+    parent, table = qualified(key.parent), qualified(key.table)
+    ((role, may_refer, is_owner),) = session.rows(
+        "SELECT current_user::text, pg_catalog.has_table_privilege(%s, 'REFERENCES'), "
+        "pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c WHERE c.oid = %s::regclass",
+        (parent, table),
+    )
+    account, admin = identifier(role), "as an administrator of the target, run"
+    if not may_refer:
+        return f"the account lacks REFERENCES on {key.parent}: {admin} GRANT REFERENCES ON {parent} TO {account}"
+    if not is_owner:
+        return f"only its owner may alter {key.table}: {admin} ALTER TABLE {table} OWNER TO {account}"
+    return ""
 
 
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
