@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import threading
 import time
@@ -46,6 +47,18 @@ def test_caching_sha2_with_and_without_tls(mysql97: Server, run_sql, mode: Mode)
     with pytest.raises(PrecheckFailed) as refused:
         connect(replace(config, password="wrong-one"))
     assert (refused.value.code, "wrong-one" in str(refused.value)) == ("access-denied", False)
+
+
+def test_a_refused_login_names_the_file_of_its_password(mysql97: Server, mariadb: Server, tmp_path: Path) -> None:
+    file = tmp_path / "password.txt"
+    file.write_text("wrong-one")
+    os.utime(file, (0, 0))  # nobody is changing it at this moment
+    source = SourceConfig(mariadb.host, mariadb.port, "nobody", "wrong-one", "s1", password_file=str(file))
+    target = MySqlTarget(mysql97.host, mysql97.port, "nobody", "wrong-one", password_file=str(file))
+    for log_in in (lambda: connect(source), target.connect):
+        with pytest.raises(PrecheckFailed) as refused:
+            log_in()
+        assert refused.value.todo.endswith(f". The password was read from {file}")
 
 
 def test_native_passwords(mariadb: Server, mysql56: Server, run_sql) -> None:

@@ -86,3 +86,18 @@ def test_a_text_that_cannot_be_written_whole_leaves_no_part_of_the_file(tmp_path
     with pytest.raises(UnicodeEncodeError):
         write_reverse(task(tmp_path), "name: shop-back\n" * 10_000 + "\ud800")
     assert not (tmp_path / "shop-back.yaml").exists()
+
+
+def test_keys_that_mean_the_same_in_both_directions_are_kept(tmp_path: Path) -> None:
+    text = TASK % f", enable-gtid: true, {', '.join(SERVERS.splitlines())}"
+    ours = "pidts: {on-divergence: lock, alerts: {command: tell, lag: 5m}, relay: queue}\n"
+    (tmp_path / "first.txt").write_text("secret")
+    (tmp_path / "shop.yaml").write_text(text + ours)
+    config, tables = load_task(tmp_path / "shop.yaml"), [TableName("shop", "orders")]
+    back = yaml.safe_load(reverse_task([config], replace(RECORD, gtid="0-1-7"), tables))
+    assert back["pidts"] == {"on-divergence": "lock", "alerts": {"command": "tell", "lag": "5m"}}
+    assert back["mysql-instances"][0]["enable-gtid"] is True
+    without = yaml.safe_load(reverse_task([config], RECORD, tables))
+    assert "enable-gtid" not in without["mysql-instances"][0], "the new server has no GTIDs"
+    path = write_reverse(config, yaml.safe_dump(back))
+    assert load_task(path).source.use_gtid

@@ -92,8 +92,9 @@ def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _
     except LoginRefused as refused:
         later = _awaited_password(login, tried)
         if later is None:
-            if _key(login) in _accepted:
-                refused.todo = f"{refused.todo.rstrip('.')}. Write the account's password into {login.password_file}"
+            was_accepted = _key(login) in _accepted
+            file = "Write the account's password into" if was_accepted else "The password was read from"
+            refused.todo = f"{refused.todo.rstrip('.')}. {file} {login.password_file}"
             raise
     with _alone(login.password_file):
         return _accepted_by(log_in, login, later)

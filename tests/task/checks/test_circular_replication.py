@@ -147,7 +147,7 @@ def test_a_table_goes_in_one_direction_only(
         begin(back, "t", "u", database=database)
         ((message, _),) = failed_findings(there)
         assert f"task {back.name} " in message, "a task that runs already learns of the other one"
-        statement = fix.split("run there: ")[1]
+        statement = fix.split("Run there: ")[1]
         run_sql(far, statement)
         assert failed_findings(back, resync=()) == []
         assert "has no checkpoint any more" in failed_findings(back)[0][0], "it has begun, and not copied since then"
@@ -552,7 +552,7 @@ def test_the_task_that_closes_a_ring_of_three_is_refused(
     assert f": changes of {database}.t go in a circle" in message
     with pytest.raises(PrecheckFailed, match=ITEM):
         demand(check_one_source(last))
-    statement = fix.split("run there: ")[1]
+    statement = fix.split("Run there: ")[1]
     with closing(connect(last.source.server)) as source:
         query(source, statement)
     assert failed_findings(last) == []

@@ -27,14 +27,18 @@ class Plain:
         self.states: dict[TableName, CopyState] = {}
         self.snapshots: list[tuple[float, Mapping[TableName, int]]] = []
         self.unsettled: Mapping[TableName, int] = {}
+        self.moved_at = 0.0
 
     def begin(self, copied: list[TableName], copy: Mapping[TableName, CopyState], now: float) -> None:
         self.snapshots.clear()
         self.unsettled = {}
         self.states = {one: self.states.get(one, CopyState(phase=Phase.FINISH)) for one in copied}
+        self.moved_at = now
         self.reached(copy, now)
 
     def reached(self, copy: Mapping[TableName, CopyState], now: float) -> None:
+        if any(one not in self.states or self.states[one].rows != state.rows for one, state in copy.items()):
+            self.moved_at = now
         done = {one: replace(state, done=True) for one, state in self.states.items() if one not in copy}
         self.states = {**done, **copy}
         self.snapshots.append((now, {one: state.rows for one, state in self.states.items()}))
@@ -53,7 +57,9 @@ class Plain:
                 estimate=state.estimate,
                 done=state.done,
                 phase=state.phase,
-                rate=max(0, copied[one] - before.get(one, 0)) / max(now - since, 1.0),
+                rate=max(0, copied[one] - before.get(one, 0)) / max(now - since, 1.0)
+                if now - self.moved_at <= copy_progress._WAIT_SECONDS
+                else 0.0,
             )
             for one, state in sorted(self.states.items(), key=lambda pair: pair[0])
         )
@@ -84,8 +90,11 @@ def test_the_progress_is_that_of_a_snapshot_after_each_batch(seed: int) -> None:
             progress.reached(copy, now)
             plain.reached(copy, now)
         if chance.randrange(2):
-            plain.unsettled = {name(chance.randrange(20)): chance.randrange(5) for _ in range(3)}
-            progress.being_copied(plain.unsettled)
+            unsettled = {name(chance.randrange(20)): chance.randrange(5) for _ in range(3)}
+            if sum(unsettled.values()) > sum(plain.unsettled.values()):
+                plain.moved_at = now
+            plain.unsettled = unsettled
+            progress.being_copied(unsettled, now)
         assert progress.is_copying == any(not state.done for state in plain.states.values())
         if chance.randrange(3):
             assert progress.tables(now) == plain.tables(now)
@@ -120,3 +129,17 @@ def made_in(count: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_view_computes_only_the_tables_that_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made_in(20, monkeypatch) == made_in(2000, monkeypatch) == [1] * 10
+
+
+def test_while_a_copy_waits_the_remaining_time_does_not_grow() -> None:
+    """For example, it waits for Spark or for a lock. The average of the last seconds would fall slowly."""
+    progress, table = CopyProgress(), name(1)
+    progress.begin([table], {table: CopyState(estimate=1000)}, 100.0)
+    progress.reached({table: CopyState(estimate=1000, rows=500)}, 104.0)
+    (moving,) = progress.tables(105.0)
+    assert (moving.rate, moving.eta_seconds) == (100.0, 5.0)
+    (waiting,) = progress.tables(110.0)
+    assert (waiting.rate, waiting.eta_seconds) == (0.0, None)
+    progress.being_copied({table: 100}, 112.0)
+    (again,) = progress.tables(112.0)
+    assert (again.rate, again.eta_seconds) == (50.0, 8.0)

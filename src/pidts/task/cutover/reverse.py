@@ -23,6 +23,8 @@ from pidts.task.draft.task_file import pattern
 
 ENDING = "-back"
 _SECRETS = ("password", "password-file")
+_OF_BOTH_WAYS = ("on-divergence", "version-column", "alerts")
+"""The keys of `pidts` that mean the same in both directions. Others depend on the servers, or on the machine."""
 _OF_SOURCE = ("host", "port", "user", *_SECRETS, "security")
 
 
@@ -80,6 +82,7 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
                 "from": _some(given["target-database"], _OF_SOURCE),
                 "meta": meta,
                 "block-allow-list": "all",
+                **({"enable-gtid": True} if config.source.use_gtid and record.gtid else {}),
                 **({"route-rules": list(routes)} if routes else {}),
             }
         ],
@@ -93,6 +96,7 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
         },
         **({"routes": routes} if routes else {}),
         **{key: given[key] for key in ("case-sensitive", "meta-schema") if key in given},
+        **({"pidts": ours} if (ours := _some(given.get("pidts") or {}, _OF_BOTH_WAYS)) else {}),
     }
     head = (
         f"# The way back of task {config.name}: from the server that it was cut over to, back to the old one.\n"

@@ -67,4 +67,5 @@ def without_way_back(part: TaskConfig) -> str:
 def target_as_source(part: TaskConfig) -> SourceConfig:
     """Returns the target's server as a server whose log is read."""
     spec = part.target
-    return SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
+    file = spec.password_file
+    return SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls, password_file=file)

@@ -17,6 +17,11 @@ from pidts.task.operate.progress import TableProgress
 _COPY_SECONDS = 20.0
 """The copy's rate is measured over this many seconds. A shorter time would not do: one job takes some seconds."""
 
+_WAIT_SECONDS = 5.0
+"""If no row is read for this time, the copy waits, for example for Spark or for a lock. Then its rate is 0.
+Otherwise the rate would fall slowly, and the remaining time would seem to grow.
+"""
+
 
 class CopyProgress:
     """The copy state of each table of one source, with the rate of the last seconds. The caller has to hold a lock."""
@@ -34,6 +39,8 @@ class CopyProgress:
         """The number of copied rows of each table at the first sample."""
         self._moving: Counter[TableName] = Counter()
         """For each table, the number of samples after the first one that contain its row count."""
+        self._moved_at = 0.0
+        """When rows were read last."""
         self._unsettled: Mapping[TableName, int] = {}
         """The number of rows that are read, but do not count as copied yet."""
         self._looked_up: Counter[TableName] = Counter()
@@ -58,6 +65,7 @@ class CopyProgress:
         self._looked_up.clear()
         self._moving.clear()
         self._changed = set(self._states)
+        self._moved_at = now
         self.reached(copy, now)
 
     def reached(self, copy: Mapping[TableName, CopyState], now: float) -> None:
@@ -75,12 +83,16 @@ class CopyProgress:
             self._named = copy
         if not self._moments:
             rows, self._before = {}, {name: state.rows for name, state in self._states.items()}
+        if rows:
+            self._moved_at = now
         self._moments.append((now, rows))
         self._moving.update(rows.keys())
 
-    def being_copied(self, rows: Mapping[TableName, int]) -> None:
+    def being_copied(self, rows: Mapping[TableName, int], now: float) -> None:
         """Notes how many rows are read of each table, but do not count as copied yet: a long job shows its progress."""
         self._changed |= self._unsettled.keys() & self._states.keys()
+        if sum(rows.values()) > sum(self._unsettled.values()):
+            self._moved_at = now
         self._unsettled = rows
 
     def looked_up(self, rows: Mapping[TableName, int]) -> None:
@@ -98,7 +110,7 @@ class CopyProgress:
         if not stale:
             return self._tables
         seconds = max(now - moments[0][0], 1.0) if moments else 1.0
-        is_longer = False
+        waits, is_longer = now - self._moved_at > _WAIT_SECONDS, False
         for name in stale:
             state = self._states[name]
             is_longer = is_longer or name not in self._shown
@@ -110,7 +122,7 @@ class CopyProgress:
                 done=state.done,
                 phase=state.phase,
                 looked_up=self._looked_up[name],
-                rate=max(0, copied - self._before.get(name, 0)) / seconds,
+                rate=0.0 if waits else max(0, copied - self._before.get(name, 0)) / seconds,
             )
         if is_longer:
             self._shown = dict(sorted(self._shown.items(), key=lambda one: (one[0].schema, one[0].name)))

@@ -183,7 +183,7 @@ class Tracker:
         if not message and written is not None:
             message = f"one large transaction is being written: {written:,} changes so far"
         with self._lock:
-            self._copy.being_copied(being_copied)
+            self._copy.being_copied(being_copied, self._clock())
             picture = self._picture(stage, caught_up=caught_up or only_waiting, message=message, report=report)
         self._on_progress(replace(picture, is_notice=is_notice))
 

@@ -41,6 +41,7 @@ from pidts.task.checks.task_records import (
     writers_on,
 )
 from pidts.task.checks.zone_topology import failed, forgotten, other_records_findings, pair_findings, topology_findings
+from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.copy_start import Patterns
 
@@ -118,7 +119,8 @@ def _forget(config: TaskConfig, target: TargetSession, writer: WritingTask) -> s
 
     The source's log has the changes of that task. So this task must not continue, or begin, before them.
     """
-    statement = f"run there: {forgotten(writer)}"
+    place = f"this task's source ({address_of(config.source.server)})"
+    statement = f"remove its records on {place}, which it writes to. Run there: {forgotten(writer)}"
     if target.meta.checkpoints.read(config.name, config.source.source_id):
         return (
             f"if task {writer.task} will never run again, copy all rows again: {statement}. Then run this task "
