@@ -185,7 +185,7 @@ def _claim(
 def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacenter, read: StructureReading) -> None:
     source = config.source.source_id
     if target.meta.checkpoints.read(config.name, source):
-        raise taken("another run of this channel has started it for the first time meanwhile")
+        raise taken("another run has made the first start of this channel meanwhile")
     if other := other_task(config, target):
         raise _refused(config, f"{other} fills it", "Name another database: a datacenter has one channel")
     datacenter.begin()

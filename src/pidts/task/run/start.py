@@ -383,7 +383,7 @@ def _put_on_record(
     target.begin()
     if target.meta.checkpoints.read(task, source_id):
         target.rollback()
-        raise taken("another run of this task has started it for the first time meanwhile")
+        raise taken("another run has made the first start of this task meanwhile")
     earlier = target.meta.structures.load(task, SourceTablesKey(source_id))
     target.meta.structures.save(
         task, SourceTablesKey(source_id), read.lsn, {**dict.fromkeys(earlier), **read.structures}

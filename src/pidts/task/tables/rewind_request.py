@@ -62,7 +62,7 @@ def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint
     if isinstance(point, datetime):
         return  # `begin_of` checks whether the source has the log.
     if point.change_no != reached.change_no:
-        what = f"{point} is a place in the log of another server, which was the source before or after the checkpoint"
+        what = f"{point} is in the log of another server than the checkpoint: the source was replaced between the two"
         raise ConfigError("rewind-place", what, where=where, todo="Write a time instead of the Lsn")
     if point >= reached:
         what = f"{point} is not before the task's checkpoint, {reached}: later changes were not sent yet"
