@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.examples import seeds
 
-from pidts.apply import MemberChange, SchemaChange
+from pidts.apply import ChangeEnd, MemberChange, SchemaChange
 from pidts.binlog import Query
-from pidts.ddl.admission import Admission, admit
+from pidts.ddl.admission import Admission, admit, carry_out
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import ChangeWaits
@@ -31,6 +31,7 @@ from pidts.model import (
     ColumnType,
     CommandKind,
     Fenced,
+    Halted,
     Key,
     Kind,
     Lsn,
@@ -612,6 +613,13 @@ def test_the_change_knows_which_product_has_converted_the_rows(mariadb: tuple[bo
     assert isinstance(said, AlterTable)
     assert said.mariadb is (mariadb[0] if mariadb[0] is mariadb[1] else None)
     assert step.change.executed_at == UNKNOWN_TIME, "each shard has run the statement at its own time"
+
+    def halts() -> ChangeEnd:
+        raise Halted("ddl-not-translatable", "no", todo="Then copy the table again")
+
+    with pytest.raises(Halted) as caught:
+        carry_out(groups, step, 7, halts)
+    assert caught.value.todo.endswith("The rows of all shards of all.t differ: name all shards after --resync")
 
 
 def test_a_reader_without_the_lock_gets_one_consistent_state() -> None:

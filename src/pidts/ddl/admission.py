@@ -116,8 +116,12 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
     try:
         with groups.barrier.holding(groups.writers(step.run) if step.writers_wait else {}):
             ended = run()
-    except Halted:
+    except Halted as error:
         groups.failed(step.run)
+        if step.change.shared is not None and error.code == "ddl-not-translatable":
+            error.todo += (
+                f". This concerns the rows of all shards of {step.change.shared}: name all shards after --resync"
+            )
         raise
     except BaseException:
         groups.failed(step.run, in_doubt_since=epoch)  # the last commit may have succeeded without an answer
