@@ -501,3 +501,9 @@ def test_a_cause_for_which_several_tables_wait_is_said_once(capsys: pytest.Captu
     assert said.count(why) == 1
     assert f"  a.t, a.u, a.v: {why}\n" in said
     assert "  not compared yet (see below)\n" in said
+
+
+def test_rows_that_are_set_aside_are_counted_beside_rows_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = (TableReport(TableName("a", "t"), rows=9, missing=1, locked=3), TableReport(TableName("a", "u"), rows=1))
+    assert show_report("x", Report(tables, ()), as_json=False) == 4
+    assert capsys.readouterr().out.endswith("x: 1 difference, 3 rows are locked, 10 rows of 2 tables compared\n")

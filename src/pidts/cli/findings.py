@@ -139,7 +139,9 @@ def _in_short(report: Report) -> str:
         problems = sum(bool(one.problem) for one in report.tables)
         differences = plural("difference", report.differences) if report.differences or not problems else ""
         said = f"{plural('table', problems)} {'has' if problems == 1 else 'have'} a problem (see above)"
-        return ", ".join(filter(None, (differences, said if problems else "")))
+        locked = sum(one.locked for one in report.tables)
+        aside = f"{plural('row', locked, 'is', 'are')} locked" if locked else ""
+        return ", ".join(filter(None, (differences, said if problems else "", aside)))
     waiting, locked = (sum(getattr(one, name) for one in report.tables) for name in ("waiting", "locked"))
     unseen = sum(bool(one.waits) and not one.waiting for one in report.tables)
     table_has = "its table has" if waiting == 1 else "their tables have"
