@@ -668,7 +668,7 @@ def test_after_a_ddl_command_the_list_says_when_it_is_carried_out(capsys: Output
     for words in ("Mend it", "ddl skip", "ddl replace shop.yaml", "--resync"):
         assert words not in text
     assert decided.command is not None
-    printed = replace(CHANGE, instead=decided.command.statements, todo="Then copy the table again", is_decided=True)
+    printed = replace(CHANGE, instead=decided.command.statements, todo="Then copy the table again: x", is_decided=True)
     steps = next_steps(replace(decided, halt=printed), str(TASK), "s")
     assert steps[1].startswith(
         f"Then copy the table again: stop the task, then run: pidts run {TASK} --resync s:shop.a"

@@ -119,9 +119,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
     except Halted as error:
         groups.failed(step.run)
         if step.change.shared is not None and error.code == "ddl-not-translatable":
-            error.todo += (
-                f". This concerns the rows of all shards of {step.change.shared}: name all shards after --resync"
-            )
+            error.todo += f". The rows of all shards of {step.change.shared} differ: name all shards after --resync"
         raise
     except BaseException:
         groups.failed(step.run, in_doubt_since=epoch)  # the last commit may have succeeded without an answer
