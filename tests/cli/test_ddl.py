@@ -673,6 +673,10 @@ def test_after_a_ddl_command_the_list_says_when_it_is_carried_out(capsys: Output
     assert steps[1].startswith(
         f"Then copy the table again: stop the task, then run: pidts run {TASK} --resync s:shop.a"
     )
+    in_zone = next_steps(replace(decided, halt=replace(printed, into_zone="b")), str(TASK), "s")
+    assert in_zone[1].startswith("Then fill the whole zone again: pidts zones return FILE b")
+    retried = next_steps(replace(decided, command=replace(decided.command, kind=CommandKind.REVERT)), str(TASK))
+    assert len(retried) == 1, "a retry cannot be withdrawn"
 
 
 def test_a_shard_with_a_ddl_command_needs_no_other_one(capsys: Output) -> None:

@@ -4,14 +4,15 @@ An example: the source has computed the values of a new column, and only the sou
 prints a `pidts ddl replace` without these values, and says that the table has to be copied again after it. When the
 command is carried out, the halt is over. The record lets `pidts status` name the table until its copy begins.
 
-The transaction that records the ddl command also writes this record. If the operator withdraws the command, the record
-stays, and has no effect: it counts only if the command at its place is done.
+The transaction that records the ddl command also writes this record, in place of what an earlier command at the same
+place has recorded. A table counts only if the command at the recorded place is done. The command for one shard concerns
+the rows of all shards, so the record of one source may name the place of a command for another source.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from pidts.apply.port import TargetSession
 from pidts.model import Lsn, SourceTablesKey, TableName
@@ -21,25 +22,37 @@ _DUE = TableName("", "due copies")
 """The name of the note. The note concerns no single table."""
 
 
-def add_due(target: TargetSession, task: str, source: str, tables: Collection[TableName], lsn: Lsn) -> None:
-    """Adds tables to the record, in the open transaction. `lsn` is the place of the ddl command's statement."""
-    _write(target, task, source, recorded_due(target, task, source) | dict.fromkeys(tables, lsn))
+def put_due(
+    target: TargetSession, task: str, source: str, tables: Collection[TableName], command: tuple[str, Lsn]
+) -> None:
+    """Records a source's tables that are due after a ddl command, and no others, in the open transaction.
+
+    `command` is the source and the place of the command's statement.
+    """
+    known = recorded_due(target, task, source)
+    due = {one for one in known if one[1:] != command} | {(name, *command) for name in tables}
+    if due != known:
+        _write(target, task, source, due)
 
 
 def remove_due(target: TargetSession, task: str, source: str, copied: Collection[TableName]) -> None:
     """Removes tables whose copy begins from the record, in the open transaction."""
     known = recorded_due(target, task, source)
-    if not known.keys().isdisjoint(copied):
-        _write(target, task, source, {name: lsn for name, lsn in known.items() if name not in copied})
+    left = {one for one in known if one[0] not in copied}
+    if left != known:
+        _write(target, task, source, left)
 
 
-def recorded_due(target: TargetSession, task: str, source: str) -> dict[TableName, Lsn]:
-    """Returns the recorded tables, each with the place of its ddl command."""
+def recorded_due(target: TargetSession, task: str, source: str) -> set[tuple[TableName, str, Lsn]]:
+    """Returns the recorded tables, each with the source and the place of its ddl command."""
     text = target.meta.notes.read(task, SourceTablesKey(source), _DUE)
     with reading_note(task, source, _DUE.name):
-        return {TableName(str(schema), str(name)): Lsn.parse(lsn) for schema, name, lsn in json.loads(text or "[]")}
+        return {
+            (TableName(str(schema), str(name)), str(of), Lsn.parse(lsn))
+            for schema, name, of, lsn in json.loads(text or "[]")
+        }
 
 
-def _write(target: TargetSession, task: str, source: str, due: Mapping[TableName, Lsn]) -> None:
-    text = json.dumps([[name.schema, name.name, str(lsn)] for name, lsn in sorted(due.items())], ensure_ascii=False)
+def _write(target: TargetSession, task: str, source: str, due: Collection[tuple[TableName, str, Lsn]]) -> None:
+    text = json.dumps([[name.schema, name.name, of, str(lsn)] for name, of, lsn in sorted(due)], ensure_ascii=False)
     target.meta.notes.write(task, SourceTablesKey(source), _DUE, text)

@@ -17,7 +17,7 @@ from pidts.cli.errors import show_error
 from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
 from pidts.model import Halted, Lsn, PidtsError, TableName
-from pidts.model.advice import with_task
+from pidts.model.advice import fill_zone, with_task
 from pidts.model.errors import in_one_line, listed, plural
 from pidts.plan import Phase
 from pidts.replicate.status import REPLICATOR_SILENT
@@ -315,8 +315,9 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         [f"{one.table}: a ddl command has not given its rows the source's values" for one in source.due_copies],
     )
     if source.due_copies:
+        zone = source.due_copies[0].into_zone
         copy = _resync(source, task, [one.table for one in source.due_copies])
-        print(f"             stop the task, then run: {copy}")
+        print(f"             {f'stop the task, then run: {copy}' if zone is None else f'run: {fill_zone(zone)}'}")
     hidden = "the account does not see it on the source, and its changes are left out"
     _list("unseen", [f"{name}: {hidden}" for name in source.unseen])
     if source.unseen:

@@ -23,6 +23,8 @@ from pidts.model import (
     DdlState,
     Halt,
     Lsn,
+    SourceTablesKey,
+    Table,
     TableName,
     Transaction,
 )
@@ -444,3 +446,56 @@ def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(two_sour
     two_sources.task_commands.give(mine, CommandKind.REVERT)
     two_sources.task_commands.give(other, CommandKind.UNLOCK)
     assert [kind for kind, _, _ in two_sources.commands("s2")] == [CommandKind.UNLOCK]
+
+
+def carried_out(task: TaskOfTwoSources, source: str, lsn: Lsn) -> None:
+    task.session.begin()
+    task.session.meta.journal.write(
+        DdlJournal(task="t", source=source, lsn=lsn, statement="", rendered=(), step=0, state=DdlState.DONE)
+    )
+    task.session.commit()
+
+
+def test_a_copy_is_due_only_after_the_command_that_is_carried_out(two_sources: TaskOfTwoSources) -> None:
+    """An operator may give the printed statement, and then another one that sets the values of the rows, too."""
+    printed = ("ALTER TABLE a ADD x INT",)
+    commands, halted = two_sources.task_commands, {"todo": "Then copy the table again: HOW", "instead": printed}
+    first, second = (change("a", at(number), **halted) for number in (1, 2))
+    two_sources.halt("s1", first, second)
+    for lsn in (at(1), at(2)):
+        commands.give(commands.find(str(lsn)), CommandKind.REPLACE, printed)
+    commands.give(commands.find(str(at(2))), CommandKind.REPLACE, (*printed, "UPDATE a SET x = 1"))
+    assert commands.due_copies("s1") == []
+    carried_out(two_sources, "s1", at(2))
+    assert commands.due_copies("s1") == []
+    carried_out(two_sources, "s1", at(1))
+    assert [(str(one.table), one.lsn) for one in commands.due_copies("s1")] == [("shop.a", at(1))]
+
+
+@pytest.mark.parametrize("kind", [CommandKind.REPLACE, CommandKind.SKIP])
+def test_all_shards_have_to_be_copied_after_a_command_that_changes_the_rows_of_all(
+    two_sources: TaskOfTwoSources, kind: CommandKind
+) -> None:
+    printed = ("ALTER TABLE shop.orders ADD x INT",)
+    two_sources.session.begin()
+    for source, names in (("s1", ("t_1", "a")), ("s2", ("t_2", "t_3", "b"))):
+        tables = {TableName("shop", name): Table(TableName("shop", name), ()) for name in names}
+        two_sources.session.meta.structures.save("t", SourceTablesKey(source), at(0), tables)
+    two_sources.session.commit()
+    two_sources.halt("s1", change("t_1", at(1), todo="Then copy the table again: HOW", instead=printed))
+    commands = two_sources.task_commands
+    commands.give(commands.find(), kind, printed if kind is CommandKind.REPLACE else ())
+    carried_out(two_sources, "s1", at(1))
+    due = {source: [one.table.name for one in commands.due_copies(source)] for source in ("s1", "s2")}
+    assert due == {"s1": ["t_1"], "s2": ["t_2", "t_3"] if kind is CommandKind.REPLACE else []}
+
+
+def test_a_shard_whose_command_is_withdrawn_waits_as_before(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
+    for table, kind, is_decided in (
+        ("shop.t_1", CommandKind.SKIP, True),
+        ("shop.t_1", CommandKind.REVERT, False),
+        ("shop.c", CommandKind.REVERT, True),
+    ):
+        two_sources.task_commands.give(two_sources.task_commands.find(table=table), kind)
+        assert two_sources.task_commands.find(table=table).is_decided is is_decided

@@ -96,10 +96,11 @@ def next_steps(one: BlockedChange, task: str, source: str = "") -> list[str]:
     steps = [carried_out]
     if leaves_old_values(halt, command.kind, command.statements):
         tables = shlex.quote(_of_source(halt.tables, source))
-        steps.append(
-            f"Then copy the table again: stop the task, then run: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
-        )
-    return [*steps, f"To withdraw the ddl command before that, run: pidts ddl revert {quoted} {at} --yes"]
+        copy = f"copy the table again: stop the task, then run: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
+        steps.append(f"Then {copy if halt.into_zone is None else _fill(halt.into_zone)}")
+    if command.kind is not CommandKind.REVERT:
+        steps.append(f"To withdraw the ddl command before that, run: pidts ddl revert {quoted} {at} --yes")
+    return steps
 
 
 def advised_steps(halt: Halt, task: str, source: str) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pidts.apply import TargetSession
-from pidts.apply.due_copies import add_due, recorded_due
+from pidts.apply.due_copies import put_due, recorded_due
 from pidts.model import (
     CommandKind,
     ConfigError,
@@ -22,6 +22,7 @@ from pidts.model import (
     Lsn,
     PidtsError,
     Position,
+    SourceTablesKey,
     TableName,
     Where,
 )
@@ -114,7 +115,11 @@ class DueCopy:
 
     table: TableName
     lsn: Lsn
-    """The place of the schema change at which an operator's ddl command was carried out."""
+    """The place of the schema change at which an operator's ddl command was carried out; for a shard, perhaps in the
+    log of another shard's source.
+    """
+    into_zone: str | None = None
+    """The zone of the target, whose tables cannot be copied again; None: the target is not a zone."""
 
     def to_json(self) -> dict[str, str]:
         """Returns plain values for JSON."""
@@ -260,18 +265,36 @@ class TaskCommands:
                 self._name, at.source, DdlCommand(lsn=at.lsn, kind=kind, statements=statements)
             )
             if at.halt is not None:
-                self._target.meta.halts.overwrite(self._name, at.source, replace(at.halt, is_decided=True))
-                if leaves_old_values(at.halt, kind, statements):
-                    add_due(self._target, self._name, at.source, at.halt.tables, at.lsn)
+                # After its command is withdrawn, a shard waits as before.
+                is_decided = not (kind is CommandKind.REVERT and at.waits_for_shards)
+                self._target.meta.halts.overwrite(self._name, at.source, replace(at.halt, is_decided=is_decided))
+            due = self._due_after(at, kind, statements)
+            for source in self._parts:
+                put_due(self._target, self._name, source, due.get(source, ()), (at.source, at.lsn))
+
+    def _due_after(
+        self, at: BlockedChange, kind: CommandKind, statements: Sequence[str]
+    ) -> Mapping[str, Collection[TableName]]:
+        """Returns, for each source, the tables that have to be copied again after this command."""
+        if at.halt is None or not leaves_old_values(at.halt, kind, statements):
+            return {}
+        found = {at.source: {*at.halt.tables}}
+        if kind is CommandKind.REPLACE:  # its statements change the rows of all shards
+            targets = {*self.target_tables(at)}
+            for _, key, name in self._target.meta.structures.tables(self._name):
+                part = self._parts.get(key.source) if isinstance(key, SourceTablesKey) else None
+                if part is not None and part.rules.target_name(name) in targets:
+                    found.setdefault(part.source.source_id, set()).add(name)
+        return found
 
     def due_copies(self, source: str) -> list[DueCopy]:
         """Returns the tables that have to be copied again, since a ddl command of a halt's advice is carried out."""
-        found = []
-        for table, lsn in recorded_due(self._target, self._name, source).items():
-            command = self._target.meta.ddl_commands.find(self._name, source, lsn)
-            if command is not None and command.kind in _OTHER_VALUES and self._is_done(source, lsn):
-                found.append(DueCopy(table, lsn))
-        return found
+        found, zone = dict[TableName, DueCopy](), self.part(source).into_zone
+        for table, of, lsn in sorted(recorded_due(self._target, self._name, source)):
+            command = self._target.meta.ddl_commands.find(self._name, of, lsn)
+            if command is not None and command.kind in _OTHER_VALUES and self._is_done(of, lsn):
+                found.setdefault(table, DueCopy(table, lsn, zone))
+        return list(found.values())
 
     def require_effect(self, at: BlockedChange, kind: CommandKind) -> None:
         """Raises if no run would carry out the ddl command for this schema change.
