@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pidts.model import Column, ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName, ValuesGenerated
+from pidts.model.types import FRACTIONS, INTEGERS, LABELED
 from pidts.schema import (
     Action,
     AddColumn,
@@ -22,6 +23,7 @@ from pidts.schema.kept_names import kept_names
 from pidts.schema.statement_time import UNKNOWN_TIME, StatementTime
 from pidts.target.arithmetic import exact
 from pidts.target.difference import (
+    difference,
     of_session,
     recomputed,
     refuse_of_session,
@@ -45,6 +47,8 @@ from pidts.target.server_schema import ServerSchema
 
 _NO_SUCH_TABLE = (1146, 1049)
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+_FLOATING = frozenset({Kind.FLOAT, Kind.DOUBLE})
+_NUMBERS = frozenset({*INTEGERS, *FRACTIONS, Kind.YEAR})
 
 
 class MySqlSchema(ServerSchema[MyTable]):
@@ -128,6 +132,8 @@ class MySqlSchema(ServerSchema[MyTable]):
                 is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 self._refuse_of_session(statement, old, new, plain)
+                if not is_own_kind:
+                    self._refuse_converted_otherwise(statement, old, new, found, plain)
                 cuts = statement.mariadb if statement.cuts_fractions is None else statement.cuts_fractions
                 # PiDTS does not change how a session of the target handles further digits of a second.
                 has_own_fractions = cuts is self._connection.server.dialect.mariadb
@@ -161,6 +167,20 @@ class MySqlSchema(ServerSchema[MyTable]):
         for column, why in of_session(statement, old, new):
             if self._has_row(statement, f"{dialect.identifier(column)} IS NOT NULL"):
                 raise refuse_of_session(column, why, old, instead)
+
+    def _refuse_converted_otherwise(
+        self, statement: AlterTable, old: Table, new: Table, found: Table | None, instead: tuple[str, ...]
+    ) -> None:
+        """Refuses a new type if MySQL and MariaDB make different values of a row. `found`: the table as it is here."""
+        on_mariadb = self._connection.server.dialect.mariadb
+        here = {column.name.lower(): column.type.kind for column in found.columns} if found is not None else {}
+        changed = (
+            (before, after) for before, after in difference(statement, old, new).kept if before.type != after.type
+        )
+        for before, after in changed:
+            where = _is_converted_otherwise(before, after.type, here.get(before.name.lower()), on_mariadb=on_mariadb)
+            if where and self._has_row(statement, where):
+                raise refuse_unknown(before.name, old, instead)
 
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
         """Refuses to shorten fractions of seconds if a row would differ, since MySQL rounds, and MariaDB cuts off."""
@@ -199,6 +219,30 @@ class MySqlSchema(ServerSchema[MyTable]):
             where = f"{dialect.identifier(column)} IS NOT NULL"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
                 raise refuse_unknown(column, old, instead)
+
+
+def _is_converted_otherwise(old: Column, new: ColumnType, here: Kind | None, *, on_mariadb: bool) -> str:
+    """Returns an SQL condition: true for values of which MySQL and MariaDB make different values of the new type.
+
+    Empty if there are no such values. `here` is the column's type on the target. `on_mariadb`: the target is MariaDB,
+    and rows come from MySQL; otherwise the reverse. The condition may also be true for other values.
+    """
+    name, kind = dialect.identifier(old.name), old.type.kind
+    is_text = old.type.is_text or old.type.is_bytes
+    if kind in _NUMBERS and new.kind in LABELED:  # a number is a place in the list for MariaDB, and a label for MySQL
+        return f"{name} IS NOT NULL"
+    if kind in _FLOATING and new.kind is Kind.YEAR:  # MariaDB cuts digits off, and MySQL rounds
+        return f"{name} <> FLOOR({name})"
+    if kind in _FLOATING and new.kind is Kind.BIT:
+        return f"ABS({name}) >= {2.0**63:.0f}"
+    if on_mariadb:  # MySQL stores JSON in a form of its own: it sorts keys, and 1.10 becomes 1.1
+        is_json_made = new.kind is Kind.JSON and kind is not Kind.JSON and not old.type.is_integer
+        return f"{name} IS NOT NULL" if is_json_made else ""
+    if here is Kind.JSON and (new.is_text or new.is_bytes):  # on MariaDB, JSON is a text
+        return f"{name} IS NOT NULL"
+    if is_text and (new.is_integer or new.kind is Kind.BIT):  # without strict mode, MariaDB makes 1 of 1.5 and of 1e3
+        return f"CONVERT({name} USING utf8mb4) REGEXP '[.][0-9]*[1-9]|[0-9][eE]'"
+    return ""
 
 
 def _is_rounded_up(old: Column, new: Column) -> str:
