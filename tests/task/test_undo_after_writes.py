@@ -16,7 +16,7 @@ from tests.task.applied_task import begin
 
 from pidts.apply.claim import claim_workers
 from pidts.cli.app import run_command
-from pidts.model import SourceTablesKey, TableName
+from pidts.model import CutoverStage, SourceTablesKey, TableName
 from pidts.sandbox import Server
 from pidts.source import connect
 from pidts.task.checks.switch_structures import structures_at_start
@@ -134,6 +134,48 @@ def test_an_undo_says_that_the_log_of_the_target_is_gone(
     said = capsys.readouterr().err
     assert "it is not known whether programs have written to the target since the switch" in said
     assert undo(task, "--yes", "--discard-writes") == 0
+
+
+@pytest.mark.parametrize("command", ["--undo", "--yes"])
+def test_an_undo_that_was_killed_looks_again_for_changes(
+    task: TaskConfig,
+    there: Server,
+    database: str,
+    run_sql: RunSql,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    """Programs may have written to the target since. The undo's own statements do not count."""
+    with closing(task.target.server.connect()) as target:
+        record = target.meta.cutovers.read(task.name)
+        assert record is not None
+        target.begin()
+        assert target.meta.cutovers.replace(
+            task.name, record, replace(record, stage=CutoverStage.STOPPING, is_undone=True)
+        )
+        target.commit()
+    run_sql(there, "ALTER TABLE t COMMENT 'as DROP FOREIGN KEY of an undo'", database=database)
+    run_sql(there, "INSERT INTO t VALUES (1, 10)", database=database)
+    options = [command, *(["--writers-stopped", "--no-verify"] if command == "--yes" else [])]
+    assert run_command(["cutover", str(task.path), *options]) == 3
+    said = capsys.readouterr().err
+    assert f"programs have changed {database}.t on the target since the switch (1 transaction, the first" in said
+    assert f"run pidts cutover {task.path} --undo --yes --discard-writes, and then" in said
+    assert undo(task, "--yes", "--discard-writes") == 0
+    assert run_command(["cutover", str(task.path), "--reverse"]) == 0
+
+
+def test_an_undo_that_was_killed_is_completed(task: TaskConfig, there: Server, database: str, run_sql: RunSql) -> None:
+    with closing(task.target.server.connect()) as target:
+        record = target.meta.cutovers.read(task.name)
+        assert record is not None
+        target.begin()
+        assert target.meta.cutovers.replace(
+            task.name, record, replace(record, stage=CutoverStage.STOPPING, is_undone=True)
+        )
+        target.commit()
+    run_sql(there, "ALTER TABLE t COMMENT 'as DROP FOREIGN KEY of an undo'", database=database)
+    assert undo(task) == 0
 
 
 def test_writes_are_only_discarded_by_an_undo(task: TaskConfig, capsys: pytest.CaptureFixture[str]) -> None:

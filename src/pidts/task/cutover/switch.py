@@ -36,7 +36,8 @@ An undo has these crash points:
 1. Before it has changed the record: nothing has changed.
 2. *Is undone* is recorded: a cutover command that still runs cannot save its next step, so it never reaches *done*. A
    repeated `--undo`, or a `--yes`, first does the rest of the undo. The command may begin with the first part again,
-   since every part of an undo (drop the constraints, make the sources writable) may be repeated.
+   since every part of an undo (drop the constraints, make the sources writable) may be repeated. If *done* was
+   recorded before, the command first looks again for changes of programs on the target, which may have come since.
 3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again. If *done* was
    recorded, the same transaction keeps the record of the switch, so that `--reverse` still finds the place in the
    target's log, until the task has run again.
@@ -246,6 +247,8 @@ class CutoverRun:
             return self.look()
         self._own.current = record
         if record is not None and record.is_undone:
+            if record.done_at:
+                demand_unwritten(self._parts, self._target, record)
             self._undo(record)
             record = None
         if record is not None:
@@ -315,9 +318,9 @@ class CutoverRun:
             return None
         with self._shown():
             record = self._own.read()
-            if record is not None and _is_done(record):
+            if record is not None and record.done_at:  # also if an undo has begun already, and was killed
                 is_unwritten = not discards_writes and demand_unwritten(self._parts, self._target, record)
-                if not even_if_done:
+                if _is_done(record) and not even_if_done:
                     raise self._unsure(is_unwritten=is_unwritten)
             if record is not None:
                 self._undo(record)

@@ -30,7 +30,7 @@ def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record:
 
     Also raises if the target's log cannot be read. Returns whether the log was read: if the cutover has recorded no
     place of the log, nothing is known. The transactions of PiDTS itself, which also change its own tables, do not
-    count.
+    count. If an undo has begun already, schema changes do not count either, since that undo may have made them.
     """
     if not record.position:
         return False
@@ -45,6 +45,8 @@ def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record:
         allow = AllowList(do_tables=tuple((pattern(name.schema), pattern(name.name)) for name in tables))
         for found in changes_after(server, Position.parse(record.position), allow, dialect):
             if any(name.schema.lower() == config.target.meta_schema.lower() for name in found.tables):
+                continue
+            if record.is_undone and found.ddl is not None:
                 continue
             names.update(filter(allow, found.tables))
             first = first or found.timestamp
@@ -71,10 +73,12 @@ def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record:
             "changes, unless a task of the way back has carried them there. After an undo, the task would overwrite "
             "them"
         )
-        keep = (
-            "To keep them, stay with the target"
-            if irreversible(parts, list(tables.values()))
-            else f"To carry them to the source, do not undo the cutover: pidts cutover {config.shell_path} --reverse"
-        )
+        reverse = f"pidts cutover {config.shell_path} --reverse"
+        if irreversible(parts, list(tables.values())):
+            keep = "To keep them, stay with the target"
+        elif record.is_undone:
+            keep = f"To carry them to the source, let no run of the task begin, run {undo}, and then {reverse}"
+        else:
+            keep = f"To carry them to the source, do not undo the cutover: {reverse}"
         raise PrecheckFailed("target-written", what, todo=f"{keep}. If they may be lost, run: {undo}")
     return True
