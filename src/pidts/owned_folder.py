@@ -31,7 +31,10 @@ class OwnedFolder:
 
     path: Path
     lock: int
-    """The descriptor of the lock. If a child inherits it, other processes keep the folder until the child has ended."""
+    """The descriptor of the lock.
+
+    If a child inherits it, other processes do not remove the folder before the child has ended.
+    """
 
 
 @contextmanager

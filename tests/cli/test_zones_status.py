@@ -239,7 +239,7 @@ def test_a_fresh_file_passes_its_check_although_the_other_zones_are_empty(
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     tables = [one for of_direction in found for one in of_direction["findings"] if one["item"] == "table_list"]
     assert [one["ok"] for one in tables] == [True, True]
-    assert "they are copied from zone a" in tables[1]["message"]
+    assert "the tables are copied from zone a" in tables[1]["message"]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pidts.binlog import FILE_HEAD
 from pidts.model import GtidSet, Halted, LogFile, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
 from pidts.model.advice import RESYNC_ALL, START_ANEW
-from pidts.model.errors import Transient
+from pidts.model.errors import Transient, plural
 from pidts.model.log_file import creation
 from pidts.relay import Origin, RelayState
 from pidts.relay.reader import OWN_RELAY
@@ -227,7 +227,10 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
 def check_not_outdated(origin: Origin, applied: AppliedPlace, where: Where) -> None:
     """Refuses an outdated relay: the task has continued with another relay, which has followed more failovers."""
     if origin.change_no < applied.lsn.change_no:
-        what = f"the source was replaced {applied.lsn.change_no} times, but only {origin.change_no} times in this relay"
+        what = (
+            f"the target's checkpoint counts {plural('failover', applied.lsn.change_no)} of the source, but this relay "
+            f"only {origin.change_no}"
+        )
         todo = "The task has since run with another relay: empty this relay's folder and start again"
         raise Halted("relay-outdated", what, where=where, todo=todo)
 

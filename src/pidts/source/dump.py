@@ -197,7 +197,8 @@ class BinlogStream:
                 "other-server",
                 what,
                 where=self._where,
-                todo=f"Correct the address. If the server was replaced by one of the other product, {START_ANEW}",
+                todo="Correct the address. If a MySQL server was replaced by a MariaDB server, or the reverse, "
+                f"{START_ANEW}",
             )
         offset, file = (start.offset, start.file) if isinstance(start, Position) else (4, "")
         if offset >= 2**32:

@@ -108,7 +108,7 @@ META_TABLES = {
         "structure {text}",
     ),
     "range_owner": MetaTable(
-        "Owners of rows that have moved to another zone since the task files were written",
+        "The zones that own ranges of rows whose owner has changed since the task files were written",
         "range_key {row_key}",
         "about {text}",
     ),

@@ -73,7 +73,7 @@ def text_builder(table: TableName, column: Column, charset: str) -> Build:
             raise undecodable(table, column, charset, error) from error
         except UnicodeEncodeError as error:
             found = error.object[error.start : error.end].encode("unicode_escape").decode()
-            what = f"column {column.name} has a value with half of a character: {found}"
+            what = f"column {column.name} has a value with an unpaired surrogate, which is half of a character: {found}"
             raise Halted(
                 "undecodable-text",
                 what,

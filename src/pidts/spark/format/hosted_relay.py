@@ -113,8 +113,9 @@ class HostedRelay:
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
         """Returns what the query's progress shows about the backlog.
 
-        The progress shows the end of the received log. If there is a server and `at` is given, it also shows the end
-        of the source's log and the number of bytes from `at` to there, or the error of the query for this end.
+        The progress shows the end of the received log. If there is a server and `at` is given, the progress also shows
+        the end of the source's log, and the number of bytes from `at` to there. If asking the source for this end
+        fails, the progress shows that error instead.
         """
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}

@@ -185,7 +185,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _await_history(self, lsn: Lsn) -> KnownStructures:
         """Waits for the structures, which the replicator stores soon after it begins, and returns them.
 
-        The structures are exact when the log up to `lsn` has been received.
+        Does not wait for the log up to `lsn`. As long as that log is not received, the structures lack its later schema
+        changes.
         """
         while True:
             try:

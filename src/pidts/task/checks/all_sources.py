@@ -81,7 +81,7 @@ def with_tables_from(finding: Finding, zone: str) -> Finding:
     """Returns a finding as passed if it fails only because its zone has no tables yet: another task copies them."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
-    message = f"{finding.message} yet; they are copied from zone {zone} before this direction starts"
+    message = f"{finding.message} yet; the tables are copied from zone {zone} before this direction starts"
     return replace(finding, ok=True, message=message, fix="")
 
 

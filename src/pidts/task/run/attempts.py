@@ -482,7 +482,10 @@ class Attempts:
         self._shared.epochs[self._config.source.source_id] = epoch
 
     def _note_start(self, begun: StartState) -> None:
-        """Shows the notes of a start, and forgets the request: the start has recorded its work on the target."""
+        """Shows the notes of a start, and forgets what was requested of it (`StartRequest`).
+
+        The start has recorded on the target what it has done.
+        """
         for note in begun.notes:
             (_log.warning if isinstance(note, Caution) else _log.info)(note)
         if begun.notes:

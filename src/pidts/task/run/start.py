@@ -335,7 +335,7 @@ def _first_start(
         fits = _fits(config, target, read.structures, other_parts, resync, copies=copies)
     demand_fit(fits, is_first=True)
     create_missing(target, config.name, fits, before_copy=copies)
-    # The target may already have the changes between the start in the task file and now.
+    # The target may already have the changes from the task file's start position to the present end of the log.
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))

@@ -245,7 +245,10 @@ class ResolveInAll:
         return found
 
     def _take_back(self, before: Sequence[RowLock]) -> None:
-        """Restores the winners in the named locks: a command that was killed may have recorded winners there before."""
+        """Gives the locks that the operator named the winners that they had before this command.
+
+        Such a lock may have had a winner, since an earlier command may have been killed.
+        """
         winners = {one.id: one.winner for one in before}
         with closing(self.named.connect()) as session:
             session.begin()
