@@ -227,7 +227,7 @@ def _decided(
     if isinstance(change.statement, AlterTable):
         # The other shards have converted their rows in sessions of their own, at other times.
         only = groups.only_mariadb(target)
-        altered = replace(change.statement, mariadb=only, cuts_fractions=None, is_in_utc=None)
+        altered = replace(change.statement, mariadb=only, cuts_fractions=None, is_in_utc=None, zeroes_unreal_days=None)
         change = replace(change, statement=altered, executed_at=UNKNOWN_TIME)
     records[MergedTablesKey()] = {target: decision.agreed}
     change = replace(change, shared=target, others=member_changes, records=records)

@@ -18,6 +18,7 @@ _NO_BACKSLASH_ESCAPES = 1 << 20
 _OTHER_VALUES = 1 << 1 | 1 << 6 | 1 << 29 | 1 << 31
 """The bits of PIPES_AS_CONCAT, NO_UNSIGNED_SUBTRACTION, HIGH_NOT_PRECEDENCE and PAD_CHAR_TO_FULL_LENGTH."""
 _STRICT = 1 << 21 | 1 << 22
+_ALLOW_INVALID_DATES = 1 << 25
 _MYSQL_CUTS, _MARIADB_ROUNDS = 1 << 32, 1 << 34
 """The bits of TIME_TRUNCATE_FRACTIONAL and of TIME_ROUND_FRACTIONAL."""
 
@@ -45,6 +46,10 @@ class Dialect:
     """Whether the SQL mode reverses what the server does with further digits of a second.
 
     Without such a mode, MySQL rounds, and MariaDB cuts the digits off.
+    """
+    zeroes_unreal_days: bool = False
+    """Whether an ALTER of the session may store the zero date in place of a day such as February 31: the session is not
+    strict. With ALLOW_INVALID_DATES, MySQL keeps such a day, and MariaDB keeps it only if it is not a text.
     """
     time_zone: str = "+00:00"
     """The time zone of times in a statement's text; `SYSTEM`: the server's own time zone, which is not UTC."""
@@ -86,6 +91,7 @@ class Dialect:
             real_as_float=bool(sql_mode & _REAL_AS_FLOAT),
             other_types=bool(sql_mode & (_ORACLE | _MAXDB)),
             other_values=bool(sql_mode & _OTHER_VALUES),
+            zeroes_unreal_days=not sql_mode & (_STRICT if self.mariadb else _STRICT | _ALLOW_INVALID_DATES),
             other_fractions=bool(sql_mode & (_MARIADB_ROUNDS if self.mariadb else _MYSQL_CUTS)),
         )
 

@@ -79,6 +79,8 @@ class AlterTable:
     """Whether the session cut further digits of a second off, or rounded them (False); None: it is not known."""
     is_in_utc: bool | None = field(default=None, compare=False)
     """Whether the session's time zone was UTC; None: it is not known."""
+    zeroes_unreal_days: bool | None = field(default=None, compare=False)
+    """Whether the session stored the zero date in place of a day such as February 31; None: it is not known."""
     ignore: bool = field(default=False, compare=False)
     """Whether the server changed values that did not fit, even in strict mode (`ALTER IGNORE TABLE`)."""
 

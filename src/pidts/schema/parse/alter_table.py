@@ -39,6 +39,7 @@ def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
         session.mariadb,
         cuts_fractions=session.cuts_fractions,
         is_in_utc=session.is_in_utc,
+        zeroes_unreal_days=session.zeroes_unreal_days,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pidts.model import Column, ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName, ValuesGenerated
-from pidts.model.types import FRACTIONS, INTEGERS, LABELED
+from pidts.model.types import DATED, FRACTIONS, INTEGERS, LABELED
 from pidts.schema import (
     Action,
     AddColumn,
@@ -48,6 +48,7 @@ from pidts.target.server_schema import ServerSchema
 _NO_SUCH_TABLE = (1146, 1049)
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 _FLOATING = frozenset({Kind.FLOAT, Kind.DOUBLE})
+_WITHOUT_DATES = frozenset({Kind.TIME, Kind.TIMESTAMP, Kind.YEAR, Kind.BIT, Kind.GEOMETRY, Kind.VECTOR})
 _NUMBERS = frozenset({*INTEGERS, *FRACTIONS, Kind.YEAR})
 
 
@@ -132,6 +133,8 @@ class MySqlSchema(ServerSchema[MyTable]):
                 is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 self._refuse_of_session(statement, old, new, plain)
+                if statement.zeroes_unreal_days is not False or statement.ignore:
+                    self._refuse_unreal_days(statement, old, new, plain)
                 if not is_own_kind:
                     self._refuse_converted_otherwise(statement, old, new, found, plain)
                 cuts = statement.mariadb if statement.cuts_fractions is None else statement.cuts_fractions
@@ -167,6 +170,15 @@ class MySqlSchema(ServerSchema[MyTable]):
         for column, why in of_session(statement, old, new):
             if self._has_row(statement, f"{dialect.identifier(column)} IS NOT NULL"):
                 raise refuse_of_session(column, why, old, instead)
+
+    def _refuse_unreal_days(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
+        """Refuses a new type with dates if a row has a day such as February 31, which sessions of PiDTS keep."""
+        for before, after in difference(statement, old, new).kept:
+            if before.type == after.type or after.type.kind not in DATED or before.type.kind in _WITHOUT_DATES:
+                continue
+            day = f"CAST({dialect.identifier(before.name)} AS DATETIME)"
+            if self._has_row(statement, f"DAY({day}) > DAY(LAST_DAY(DATE_FORMAT({day}, '%Y-%m-01')))"):
+                raise refuse_unknown(before.name, old, instead)
 
     def _refuse_converted_otherwise(
         self, statement: AlterTable, old: Table, new: Table, found: Table | None, instead: tuple[str, ...]
