@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -34,12 +35,13 @@ def test_the_status_names_the_copy_that_a_halt_has_advised(
     run_sql(mariadb, "ALTER TABLE t ADD COLUMN u VARCHAR(40) NOT NULL DEFAULT UUID()", database=database)
     assert run() == 5
     code, text, source = status()
-    advised = next(line for line in text.splitlines() if "First run: pidts ddl replace" in line)
-    assert task.command(*shlex.split(advised.partition("First run: pidts ")[2])).returncode == 0
+    advised = re.search(r"pidts (ddl replace .* --yes)\. Then copy the table again", text)
+    assert advised is not None, text
+    assert task.command(*shlex.split(advised[1])).returncode == 0
     code, text, source = status()
     assert code == 5
     assert "command    ddl replace (not begun): " in text
-    assert "First run" not in text
+    assert "Let the target create the column" not in text
     assert "Otherwise the next start does: pidts run" in source["halted"][0]["advice"]
     assert source["due_copies"] == []
 
