@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from tests.task.applied_task import begin
 
+from pidts.model import Column, ColumnType, Kind, TableName
 from pidts.sandbox import Server
+from pidts.target.mysql import MySqlTarget
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover.inventory import read_inventory
+from pidts.task.tables.lost_defaults import _text
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 MADE = "CREATE TABLE made (id INT PRIMARY KEY, v VARCHAR(36) NOT NULL DEFAULT (UUID()), n INT NOT NULL DEFAULT 7)"
@@ -77,6 +80,26 @@ def test_a_default_that_the_target_lacks_is_named_before_the_switch(
     )
     assert left["default", "used", "n"].endswith(quoted)
     assert "uuid()" in left["default", "made", "v"].lower()
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+def test_the_printed_statement_gives_a_column_the_current_time(
+    mariadb: Server, mysql97: Server, mysql56: Server, database: str, run_sql: RunSql, kind: str
+) -> None:
+    server = {"mariadb": mariadb, "mysql97": mysql97, "mysql56": mysql56}[kind]
+    name = TableName(database, "t")
+    run_sql(server, "CREATE TABLE t (id INT PRIMARY KEY, at DATETIME(3), v VARCHAR(36))", database=database)
+    columns = [
+        Column("at", ColumnType(Kind.DATETIME, fsp=3), default="current_timestamp(3)"),
+        *([Column("v", ColumnType(Kind.VARCHAR, length=36), default="uuid()")] if kind != "mysql56" else []),
+    ]
+    with closing(MySqlTarget(server.host, server.port, server.user, server.password).connect()) as session:
+        for column in columns:
+            statement = _text(session, name, column).splitlines()[-1]
+            run_sql(server, statement.replace("TYPE", "DATETIME(3)"), database=database)
+    run_sql(server, "INSERT INTO t (id) VALUES (1)", database=database)
+    ((row),) = run_sql(server, "SELECT at, v FROM t", database=database)
+    assert [value is not None for value in row] == [True, kind != "mysql56"]
 
 
 def task_file(folder: Path, database: str, source: Server, target: Server) -> tuple[TaskConfig, ...]:

@@ -9,13 +9,16 @@ from collections.abc import Collection, Mapping
 
 from pidts.apply import TargetSession
 from pidts.model import Column, Table, TableName
-from pidts.schema.literals import Expression, parse_default
+from pidts.schema.literals import CurrentTime, Expression, parse_default
 from pidts.source.uncarried_objects import DEFAULT, UncarriedObject
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import dialect as mysql
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import dialect as postgres
 from pidts.task.config.task_file import TaskConfig
+
+_ANY_EXPRESSION = (8, 0, 13)
+"""From this version on, a default of MySQL may be any expression in parentheses."""
 
 
 def lost_defaults(part: TaskConfig, target: TargetSession, table: Table) -> list[Column]:
@@ -94,4 +97,12 @@ def _text(target: TargetSession, table: TableName, column: Column) -> str:
     else:
         name, there, value = mysql.identifier(column.name), mysql.qualified(table), str(column.default)
         hint = "On the target, if it has such defaults"
+        if isinstance(target, MySqlSession) and not target.server.dialect.mariadb:
+            # MySQL accepts a function here only in parentheses; before 8.0.13, it does not accept any.
+            parsed = parse_default(column.default)
+            if isinstance(parsed, CurrentTime) and target.server.dialect.version < _ANY_EXPRESSION:
+                hint = "On the target, with the column's type in place of TYPE"
+                return f"DEFAULT {value}\n{hint}:\nALTER TABLE {there} MODIFY {name} TYPE DEFAULT {value};"
+            if isinstance(parsed, CurrentTime | Expression) and not value.startswith("("):
+                value = f"({value})"
     return f"DEFAULT {column.default}\n{hint}:\nALTER TABLE {there} ALTER COLUMN {name} SET DEFAULT {value};"
