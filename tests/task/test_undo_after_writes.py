@@ -47,7 +47,8 @@ target-database: {{type: mysql, {other}}}
 mysql-instances: [{{source-id: a, from: {{{one}}}, block-allow-list: all}}]
 block-allow-list: {{all: {{do-dbs: ["{database}"]}}}}
 """)
-    run_sql(here, "CREATE TABLE t (id INT PRIMARY KEY, n INT)", database=database)
+    automatic = "DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
+    run_sql(here, f"CREATE TABLE t (id INT PRIMARY KEY, n INT, at DATETIME {automatic})", database=database)
     run_sql(there, "CREATE TABLE other (id INT PRIMARY KEY)", database=database)
     config = load_task(path)
     with closing(config.target.server.connect()) as target:
@@ -67,7 +68,7 @@ def undo(config: TaskConfig, *options: str) -> int:
 def test_an_undo_names_the_changes_that_it_would_lose(
     task: TaskConfig, there: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_sql(there, "INSERT INTO t VALUES (1, 10), (2, 20)", database=database)
+    run_sql(there, "INSERT INTO t (id, n) VALUES (1, 10), (2, 20)", database=database)
     run_sql(there, "DELETE FROM t WHERE id = 2", database=database)
     for options in ((), ("--yes",)):
         assert undo(task, *options) == 3
@@ -88,7 +89,9 @@ def test_an_undo_names_the_changes_that_it_would_lose(
     # The place is not lost: the user may decide again, as long as the task has not run.
     capsys.readouterr()
     assert run_command(["cutover", str(task.path), "--reverse"]) == 0
-    assert "the cutover was undone" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "the cutover was undone" in said
+    assert f"the undo has removed ON UPDATE CURRENT_TIMESTAMP from {database}.t.at, and the way back" in said
     assert load_task(back.path).source.start == back.source.start
     with closing(connect(back.source.server)) as session:
         assert [name.name for name in structures_at_start(load_task(back.path), session)] == ["t"]
@@ -110,7 +113,7 @@ def test_an_undo_without_changes_on_the_target_is_done(
     with closing(task.target.server.connect()) as target:
         target.begin()
         target.meta.notes.write(task.name, SourceTablesKey("a"), TableName("", "x"), "text")
-        target.rows(f"INSERT INTO {database}.t VALUES (7, 7)")  # type: ignore[attr-defined]
+        target.rows(f"INSERT INTO {database}.t (id, n) VALUES (7, 7)")  # type: ignore[attr-defined]
         target.commit()
     assert undo(task) == 2
     said = capsys.readouterr().err

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
-from pidts.model import ConfigError, CutoverStage, PidtsError
+from pidts.model import ConfigError, ConstraintKind, CutoverStage, PidtsError
+from pidts.model.errors import listed
 
 if TYPE_CHECKING:
     from pidts.apply import TargetSession
@@ -277,6 +278,14 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     if record is not None and record.is_undone:
         print(f"  the cutover was undone, so task {config.name} might run again: its own changes would go in a circle.")
         print(f"    pidts check {shlex.quote(str(path))} prints the statement after which it cannot run")
+        automatic = [
+            f"{table}.{column}" for kind, table, column in record.constraints if kind is ConstraintKind.ON_UPDATE
+        ]
+        if automatic:
+            print(
+                f"  the undo has removed ON UPDATE CURRENT_TIMESTAMP from {listed(automatic)}, and the way back removes"
+            )
+            print("    it on the old server, too: add it there again when the way back has caught up")
     print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), which leaves read_only = ON, so that no")
     print("    application writes there; let the account of the task write: GRANT CONNECTION_ADMIN (MySQL) or")
     print("    READ_ONLY ADMIN (MariaDB) ON *.* TO it. If you cannot, run SET GLOBAL read_only = OFF")
