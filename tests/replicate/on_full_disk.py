@@ -8,13 +8,26 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pidts.relay import RelayReader, list_segments
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_needs import TaskNeed
 from pidts.replicate import Replicator, ReplicatorConfig, not_receiving
 from pidts.source import SourceConfig, connect, log_end, query
+from pidts.task.config.task_file import load_task
+from pidts.task.run.read_structures import StructureReader
+from pidts.task.run.replicator_process import NoReplicator
+
+TASK = """
+name: shop
+task-mode: all
+target-database: {{host: 127.0.0.1, port: 9, user: root}}
+mysql-instances: [{{source-id: s, from: {{host: 127.0.0.1, port: 9, user: root}}}}]
+pidts: {{relay: {disk}}}
+"""
 
 disk, given = Path(sys.argv[1]), json.loads(sys.argv[2])
 source = SourceConfig(given["host"], given["port"], given["user"], given["password"], source_id="s")
@@ -60,7 +73,18 @@ with closing(connect(source)) as session, closing(RelayReader(disk, "s")) as rea
     assert replicator.state().error is not None, "there is no room yet"
     applied = reader.received
     assert applied is not None
-    gone = release(disk, "s", PurgeLimits(checkpoints={"shop": applied})).gone
+    if given["first_start"]:
+        before = list_segments(disk, "s")
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "t.yaml"
+            path.write_text(TASK.format(disk=disk))
+            config = load_task(path)
+        first = StructureReader(config, session, NoReplicator(config), stop)
+        end = first.log_end(reader)
+        replace(first, needed=end.lsn).wait_for(end.lsn, reader)
+        gone = tuple(one for one in before if one not in list_segments(disk, "s"))
+    else:
+        gone = release(disk, "s", PurgeLimits(checkpoints={"shop": applied})).gone
     until(lambda: has_all() and not_receiving(disk, "s") is None)
     stop.set()
     thread.join(30)

@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 
 
-def test_a_disk_that_another_program_fills_is_reported_and_applied_log_makes_room(mariadb, run_sql, database, tmp_path):
+@pytest.mark.parametrize("first_start", [False, True])
+def test_a_disk_that_another_program_fills_is_reported_and_unneeded_log_makes_room(
+    mariadb, run_sql, database, tmp_path, first_start
+):
+    """A task that has begun needs no log that it has applied, and a first start needs only log after its beginning."""
     run_sql(mariadb, f"CREATE TABLE {database}.t (a TEXT)")
     about = {"host": mariadb.host, "port": mariadb.port, "user": mariadb.user, "password": mariadb.password}
-    program, given = Path(__file__).with_name("on_full_disk.py"), json.dumps(about | {"database": database})
+    program, given = (
+        Path(__file__).with_name("on_full_disk.py"),
+        json.dumps(about | {"database": database, "first_start": first_start}),
+    )
     mount = 'mount -t tmpfs -o size=3m none "$1" || exit 77; exec "$2" "$3" "$1" "$4"'
     private = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     done = subprocess.run(

@@ -97,6 +97,8 @@ class StructureReader:
     stop: threading.Event
     show_step: Callable[[str], None] = lambda _: None
     """Receives a text about what the reader waits for."""
+    needed: Lsn | None = None
+    """At a first start: the place from which the task needs the relay's log, as soon as it is known."""
     patience: float = 60.0
     """The seconds in which the relay has to begin to receive the log of the server that answers."""
 
@@ -125,7 +127,7 @@ class StructureReader:
 
     def wait_for(self, lsn: Lsn | None, relay: RelayReader) -> None:
         """Waits until the relay has everything up to `lsn`; if `lsn` is None, until it has anything."""
-        wait_for_relay(self.config, self.replicator, lsn, self.stop, relay, show_step=self.say)
+        wait_for_relay(self.config, self.replicator, lsn, self.stop, relay, show_step=self.say, needed=self.needed)
 
     def say(self, text: str) -> None:
         """Shows what the start waits for."""
@@ -220,12 +222,15 @@ def wait_for_relay(
     *,
     patience: float = _RELAY_SECONDS,
     show_step: Callable[[str], None] = lambda _: None,
+    needed: Lsn | None = None,
 ) -> None:
     """Waits until the relay has everything up to `lsn`; if `lsn` is None, until it has anything.
 
     Raises if for `patience` seconds the relay does not grow and no process compiles code. `show_step` receives a text
-    with the reason why no log is received, if there is one.
+    with the reason why no log is received, if there is one. `needed`: the place from which a task that has not begun
+    needs the log; None: its recorded need counts. If the disk is full, earlier log that no other task needs is removed.
     """
+    limits = PurgeLimits(checkpoints={} if needed is None else {config.name: needed})
     deadline = time.monotonic() + patience
     last, size, look_at, is_lacking = None, _bytes(relay), 0.0, False
     while True:
@@ -244,8 +249,8 @@ def wait_for_relay(
                 show_step(f"waiting for the source's log{because_of(lack)}")
             is_lacking = lack is not None
             if lack is not None and lack.error.code == RELAY_FULL:
-                # The log that all tasks have applied is removed, to make room for the awaited log.
-                release(config.relay, config.source.source_id, PurgeLimits())
+                # The log that no task needs is removed, to make room for the awaited log.
+                release(config.relay, config.source.source_id, limits)
         if stop.wait(0.02):
             raise StartStopped
         if time.monotonic() > deadline:

@@ -360,6 +360,8 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
         reader.wait_for(None, relay)
         now = reader.log_end(relay)
         if given is None:
+            # Killed first starts may have left earlier log in the relay. On a full disk, it makes room.
+            reader = replace(reader, needed=now.lsn)
             return reader.with_log_file(relay, reader.read(relay, now))
         start = _given_start(config, given, now, relay)
         if isinstance(given, Position) and (tables := structures_at_start(config, source)):
