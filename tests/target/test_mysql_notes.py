@@ -6,6 +6,7 @@ import pytest
 
 from pidts.model import Column, ColumnType, Kind, Table, TableName
 from pidts.schema import Dialect, classify
+from pidts.schema.statement_time import UNKNOWN_TIME
 from pidts.target.mysql.dialect import adapted, render
 from pidts.target.mysql.server import TargetServer
 
@@ -53,7 +54,7 @@ def test_an_alter_table_has_notes_on_the_columns_that_it_changes_only() -> None:
         return Table(TableName("s", "t"), tuple(Column(name, kind) for name in names))
 
     def notes(sql: str, before: Table, after: Table) -> list[str]:
-        rendered = render(classify(sql, "s"), {before.name: before}, {after.name: after}, SERVER, 0)
+        rendered = render(classify(sql, "s"), {before.name: before}, {after.name: after}, SERVER, UNKNOWN_TIME)
         return [note.partition(":")[0] for note in rendered.notes]
 
     assert notes("ALTER TABLE t ADD b VARCHAR(9)", texts("a"), texts("a", "b")) == ["column b"]

@@ -15,6 +15,7 @@ from pidts.login import Mode, Tls
 from pidts.model import ColumnType, Halted, Kind, Table, TableName
 from pidts.sandbox import Server
 from pidts.schema import Dialect, apply, classify
+from pidts.schema.statement_time import UNKNOWN_TIME
 from pidts.target import MySqlTarget
 from pidts.target.mysql.dialect import column_types, render
 from pidts.target.mysql.server import TargetServer
@@ -33,7 +34,7 @@ def altered(text: str, *, tidb: bool) -> tuple[str, ...]:
     before = {NAME: table(NAME, {"id": INT, "v": INT})}
     statement = classify(text, "shop", dialect=MYSQL)
     after = apply(statement, before, {}, dialect=MYSQL)
-    return render(statement, before, after, replace(TIDB, tidb=tidb), 0).statements
+    return render(statement, before, after, replace(TIDB, tidb=tidb), UNKNOWN_TIME).statements
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_an_undo_that_was_killed_looks_again_for_changes(
         )
         target.commit()
     run_sql(there, "ALTER TABLE t COMMENT 'as DROP FOREIGN KEY of an undo'", database=database)
-    run_sql(there, "INSERT INTO t VALUES (1, 10)", database=database)
+    run_sql(there, "INSERT INTO t (id, n) VALUES (1, 10)", database=database)
     options = [command, *(["--writers-stopped", "--no-verify"] if command == "--yes" else [])]
     assert run_command(["cutover", str(task.path), *options]) == 3
     said = capsys.readouterr().err
