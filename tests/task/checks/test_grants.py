@@ -18,14 +18,16 @@ import pytest
 from tests.forked_programs import loaded_programs
 
 from pidts.cli.app import run_command
-from pidts.model import Column, ColumnType, Key, Kind, PrecheckFailed, Table, TableName
+from pidts.model import Column, ColumnType, Key, Kind, Position, PrecheckFailed, Table, TableName
+from pidts.rules import AllowList
 from pidts.sandbox import Server, start_mariadb, start_mysql56, start_mysql97
-from pidts.source import ServerInfo, connect
+from pidts.source import ServerInfo, connect, source_dialect
 from pidts.source import read_only as source_read_only
 from pidts.source.uncarried_objects import left_behind
 from pidts.task.checks.privileges import source_privileges
 from pidts.task.config.task_file import load_task
-from pidts.task.cutover.target_log_end import target_log_end
+from pidts.task.cutover.log_after_stop import changes_after
+from pidts.task.cutover.target_log_end import target_as_source, target_log_end
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 PASSWORD = "s3cret ' of \\ ours"
@@ -539,3 +541,9 @@ def test_the_additional_privileges_of_a_cutover_are_printed_on_request(
         end = target_log_end(config, [TableName("shop", "child")])
         assert end.position
         assert [(table.name.name, table.arrow.names) for table in end.structures] == [("child", ["id"])]
+        made.run("target", "INSERT INTO shop.parents VALUES (1)")
+        server = target_as_source(config)
+        with closing(connect(server)) as session:
+            dialect = source_dialect(session)
+        (found,) = changes_after(server, Position.parse(end.position), AllowList(), dialect)
+        assert set(found.tables) == {TableName("shop", "parents")}, "an undo can look for such changes"

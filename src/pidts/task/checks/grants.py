@@ -306,6 +306,7 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
         asked = {
             "to make foreign keys at a cutover": [Privilege("REFERENCES", schema) for schema in sorted(schemas)],
             "to record the end of the target's log, where the way back begins": [Privilege("REPLICATION CLIENT")],
+            "to look for changes of programs in the target's log before an undo": [Privilege("REPLICATION SLAVE")],
         }
         statements += [(reason, sql) for reason, wanted in asked.items() for sql in grant_statements(wanted, to)]
     # Between zones and in a datacenter, no rows are written as row events.

@@ -60,9 +60,12 @@ def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record:
             "it is not known whether programs have written to the target since the switch: its log after "
             f"{record.position} cannot be read: {error.what}"
         )
+        todo = error.todo
+        if error.code == "missing-privilege":
+            todo = f"Run pidts grants {config.shell_path} --cutover, and grant the target's account what it prints"
         todo = (
-            f"{error.todo}. Then repeat the command. Or, if no program has written there, or if its changes may be "
-            f"lost, run: {undo}"
+            f"{todo}. Then repeat the command. Or, if no program has written there, or if its changes may be lost, "
+            f"run: {undo}"
         )
         raise PrecheckFailed("target-written", what, todo=todo) from error
     if number:
