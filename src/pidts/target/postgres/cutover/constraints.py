@@ -45,9 +45,10 @@ def obstacle(session: PostgresSession, key: ForeignKey) -> str:
         return f"the target has no table {key.parent}"
     parent, table = qualified(key.parent), qualified(key.table)
     ((role, may_refer, is_owner),) = session.rows(
-        "SELECT current_user::text, pg_catalog.has_table_privilege(%s, 'REFERENCES'), "
+        "SELECT current_user::text, "
+        "(SELECT bool_and(pg_catalog.has_column_privilege(%s, name, 'REFERENCES')) FROM unnest(%s::text[]) AS name), "
         "pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c WHERE c.oid = %s::regclass",
-        (parent, table),
+        (parent, list(key.parent_columns), table),
     )
     account, admin = identifier(role), "as an administrator of the target, run"
     if not may_refer:
