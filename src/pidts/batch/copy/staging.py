@@ -11,9 +11,11 @@ rows are read again.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pidts.model import Lsn
+from pidts.model import Lsn, Transient, Where
 from pidts.plan import ChunkRequest, StagedChunk, key_values
 
 _ABSENT = {b"absent": b"1"}
@@ -30,10 +32,10 @@ _ABSENT = {b"absent": b"1"}
 def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
     """Writes the result of a request for the planner; `files` have its staged rows."""
     path = _result_file(staging, chunk.request)
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(_to_json(chunk) | {"files": list(files)}))
-    part.rename(path)
+    with _written(part):
+        part.write_text(json.dumps(_to_json(chunk) | {"files": list(files)}))
+        part.rename(path)
 
 
 def staged_chunk(staging: Path, request: ChunkRequest) -> StagedChunk | None:
@@ -45,11 +47,25 @@ def staged_chunk(staging: Path, request: ChunkRequest) -> StagedChunk | None:
 def keep(staging: Path, request: ChunkRequest, rows: pa.Table) -> str:
     """Stores a chunk's rows; returns the name of their file, for `stage`."""
     path = _result_file(staging, request)
-    path.parent.mkdir(parents=True, exist_ok=True)
     name = f"{path.stem}.{uuid4().hex}.arrow"
-    with pa.OSFile(str(path.with_name(name)), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+    file = path.with_name(name)
+    with _written(file), pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
     return name
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[None]:
+    """Makes the folder of a file that the block writes. If the disk is full, removes the file: the run tries again."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        file.unlink(missing_ok=True)
+        what = "the relay's disk is full, and has no room for copied rows"
+        raise Transient("relay-full", what, where=Where(file=str(file)), todo="Make room on that disk") from error
 
 
 def marked_absent(keys: pa.Table) -> pa.Table:
