@@ -322,7 +322,10 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
             if found.irreversible:
                 print(f"There is no way back by --reverse: {found.irreversible}")
             else:
-                print(f"To go back while the source is still read-only, run: pidts cutover {quoted} --reverse")
+                print(f"To go back after the application has written to the target: pidts cutover {quoted} --reverse")
+                if found.left:
+                    print("Create the objects above in a session after SET SESSION sql_log_bin = 0. Otherwise the way")
+                    print("back would carry the statements to the old server, whose objects they may change")
         return
     print(f"Nothing was changed. To do these steps, run: pidts cutover {quoted} --yes")
 
