@@ -65,6 +65,10 @@ class ValuesSchema:
             found.append(f"its identity is ({', '.join(stored.identity)})")
         return found
 
+    def write_obstacles(self, name: TableName) -> list[str]:
+        """Returns nothing: there are no foreign keys or triggers."""
+        return []
+
     def computed_otherwise(self, table: Table) -> list[str]:
         """Returns nothing: all columns are plain."""
         return []

@@ -550,6 +550,43 @@ def test_what_the_account_may_not_do_is_named_with_its_grant(
         pair.on_source(f"DROP USER '{user}'@'%'")
 
 
+def test_an_account_that_only_reads_the_target_can_compare_tables_with_foreign_keys(
+    pair_of: MakePair, mariadb: Server, postgres: Server
+) -> None:
+    """PostgreSQL needs a privilege to write such tables. A comparison and a repair without `apply` write nothing."""
+    pair = pair_of(mariadb, postgres)
+    schema, role = pair.config.name, f"r_{pair.config.name[-8:]}"
+    pair.on_source(
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT)",
+        "INSERT INTO p VALUES (1)",
+        "INSERT INTO c VALUES (1, 1)",
+    )
+    pair.copy()
+    pair.on_target(
+        f"ALTER TABLE {schema}.c ADD FOREIGN KEY (p) REFERENCES {schema}.p (id)",
+        f"CREATE ROLE {role} LOGIN PASSWORD 's3cret'",
+        f"GRANT USAGE ON SCHEMA {schema}, pidts_meta TO {role}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema}, pidts_meta TO {role}",
+    )
+    try:
+        config = replace(pair.config, target=replace(pair.config.target, user=role, password="s3cret"))
+        assert compare_task(config).equal
+        pair.on_source("INSERT INTO c VALUES (2, 1)")
+        lines: list[str] = []
+
+        def repair(*, apply: bool) -> Repairs:
+            return repaired([config], "", apply=apply, stop=threading.Event(), show=lines.append)
+
+        assert repair(apply=False).repaired == 1
+        refused = repair(apply=True)
+        assert (refused.report is not None, refused.written) == (True, 0)
+        (child,) = [one for one in refused.report.tables if one.table.name == "c"]
+        assert "GRANT SET ON PARAMETER session_replication_role" in child.problem
+    finally:
+        pair.on_target(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 @pytest.mark.timeout(120)
 def test_a_comparison_that_is_killed_continues_where_it_was(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str]

@@ -62,6 +62,9 @@ class TargetSchema(Protocol):
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why the target's table cannot have rows of this structure; None if there is no table."""
 
+    def write_obstacles(self, name: TableName) -> list[str]:
+        """Returns the texts of `misfits` that do not matter to a session that only reads."""
+
     def computed_otherwise(self, table: Table) -> list[str]:
         """Returns the texts of `misfits` about columns that the target may compute differently from the source."""
 

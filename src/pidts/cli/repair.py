@@ -113,7 +113,9 @@ def repaired(
         callbacks = Callbacks(show=line.show_progress, save=save, stop=stop)
 
         def attempt() -> Report:
-            with opened_comparison(parts, chosen(tables), work.filtered, stop=stop, say=line.show_wait) as comparison:
+            with opened_comparison(
+                parts, chosen(tables), work.filtered, writes=apply, stop=stop, say=line.show_wait
+            ) as comparison:
 
                 def differ(table: Table, settled: UnequalKeys) -> bool:
                     return work.differ(comparison.known[table.name], settled)

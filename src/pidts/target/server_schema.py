@@ -50,6 +50,10 @@ class ServerSchema(Generic[S]):
         shape = self.shape(table.name)
         return shape.misfits(table) if shape else None
 
+    def write_obstacles(self, name: TableName) -> list[str]:  # noqa: ARG002 - PostgreSQL overrides this method
+        """Returns nothing: whether rows fit does not depend on what the account may do."""
+        return []
+
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - PostgreSQL overrides this method
         """Returns nothing: `misfits` already refuses all generated columns."""
         return []

@@ -107,6 +107,10 @@ class IcebergSchema:
         """Returns the same as `structure`."""
         return self.structure(name)
 
+    def write_obstacles(self, name: TableName) -> list[str]:  # noqa: ARG002 - nothing checks rows here
+        """Returns nothing: a warehouse has no foreign keys or triggers."""
+        return []
+
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - generated columns are plain ones here
         """Returns nothing: a warehouse computes no columns."""
         return []

@@ -50,6 +50,11 @@ class PostgresSchema(ServerSchema[PgTable]):
         """
         return [*shape.misfits(table), *self._computed_otherwise(table, shape)]
 
+    def write_obstacles(self, name: TableName) -> list[str]:
+        """Returns the texts of `misfits` on foreign keys and triggers, which only a write would start."""
+        shape = self.shape(name)
+        return [] if shape is None else shape.write_obstacles()
+
     def computed_otherwise(self, table: Table) -> list[str]:
         """Returns the texts of `misfits` on columns that the target may compute differently from the source."""
         shape = self.shape(table.name)

@@ -133,6 +133,20 @@ class PgTable:
             found.append(
                 f"{named('column', needy, 'is', 'are')} NOT NULL without a default, and the source has no such column"
             )
+        found += self.write_obstacles()
+        if self.unwatched:
+            found.append(f"{named('unique key', self.unwatched, 'is', 'are')} DEFERRABLE and would not be checked")
+        identity = set(table.identity)
+        if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
+            found.append(f"it has no unique key over ({', '.join(table.identity)})")
+        keyed = [(self.column(name), table.column(name)) for name in table.identity]
+        if loose := [column.name for target, column in keyed if target is not None and target.merges_keys(column)]:
+            found.append(f"of its key, {named('column', loose, 'treats', 'treat')} different texts as equal")
+        return found
+
+    def write_obstacles(self) -> list[str]:
+        """Returns the texts of `misfits` on foreign keys and triggers that the account cannot switch off."""
+        found = []
         if self.foreign_keys:
             found.append(
                 f"{named('foreign key', self.foreign_keys)} would be checked, but rows arrive in a different order: "
@@ -143,14 +157,6 @@ class PgTable:
                 f"{named('trigger', self.triggers)} would fire, but rows arrive in a different order: GRANT SET ON "
                 "PARAMETER session_replication_role to the task's user, or drop every such trigger"
             )
-        if self.unwatched:
-            found.append(f"{named('unique key', self.unwatched, 'is', 'are')} DEFERRABLE and would not be checked")
-        identity = set(table.identity)
-        if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
-            found.append(f"it has no unique key over ({', '.join(table.identity)})")
-        keyed = [(self.column(name), table.column(name)) for name in table.identity]
-        if loose := [column.name for target, column in keyed if target is not None and target.merges_keys(column)]:
-            found.append(f"of its key, {named('column', loose, 'treats', 'treat')} different texts as equal")
         return found
 
 

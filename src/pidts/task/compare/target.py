@@ -47,6 +47,7 @@ class TargetRows:
         *,
         is_postgres: bool,
         orders_text: bool,
+        writes: bool,
         read_portions: Callable[[Table], Iterator[pa.Table]] | None = None,
     ) -> None:
         self._session, self._row_sum, self._merged_tables, self._is_postgres = (
@@ -57,6 +58,8 @@ class TargetRows:
         )
         self._orders_text = orders_text
         """Whether the target may order texts in the same way as the source."""
+        self._writes = writes
+        """Whether unequal rows are repaired, so that a table must also fit for writing."""
         self._read_portions = read_portions
         """Reads a whole table part by part, if the target can."""
 
@@ -84,10 +87,17 @@ class TargetRows:
         The target table may have or lack the columns that only some shards have.
         """
         merged = self._merged_tables()[table.name]
-        found = self._session.schema.misfits(table)
-        if found and merged.most is not None and self._session.schema.misfits(merged.most) == []:
+        found = self._misfits(table)
+        if found and merged.most is not None and self._misfits(merged.most) == []:
             found = []
         return [merged.problem, *(found or ())] if merged.problem else found
+
+    def _misfits(self, table: Table) -> list[str] | None:
+        found = self._session.schema.misfits(table)
+        if not found or self._writes:
+            return found
+        obstacles = self._session.schema.write_obstacles(table.name)
+        return [one for one in found if one not in obstacles]
 
     def documents(self, table: Table) -> Collection[str]:
         """Returns the text columns that are JSON columns on the target."""
@@ -187,16 +197,22 @@ class TargetRows:
         ]
 
 
-def target_rows(session: TargetSession, merged_tables: Callable[[], MergedTables]) -> TargetRows:
+def target_rows(
+    session: TargetSession, merged_tables: Callable[[], MergedTables], *, writes: bool = False
+) -> TargetRows:
     """Returns the object that reads the target's rows and computes checksums for this kind of server."""
     if isinstance(session, PostgresSession):
-        return TargetRows(session, partial(postgres_sum, session), merged_tables, is_postgres=True, orders_text=False)
+        row_sum = partial(postgres_sum, session)
+        return TargetRows(session, row_sum, merged_tables, is_postgres=True, orders_text=False, writes=writes)
     if isinstance(session, MySqlSession):
-        return TargetRows(session, partial(mysql_sum, session), merged_tables, is_postgres=False, orders_text=True)
+        row_sum = partial(mysql_sum, session)
+        return TargetRows(session, row_sum, merged_tables, is_postgres=False, orders_text=True, writes=writes)
     if isinstance(session, CatalogConnection):
         # A warehouse cannot compute the source's sums, so rows are read and compared.
         read = cast("IcebergSession", session).read_portions  # only this kind of session has a catalog
-        return TargetRows(session, None, merged_tables, is_postgres=False, orders_text=False, read_portions=read)
+        return TargetRows(
+            session, None, merged_tables, is_postgres=False, orders_text=False, writes=writes, read_portions=read
+        )
     raise TypeError(session)
 
 

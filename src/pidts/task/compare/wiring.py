@@ -61,10 +61,14 @@ def opened_comparison(
     takes: TakesTable,
     left: set[ShownTable] | None = None,
     *,
+    writes: bool = False,
     stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Comparison]:
-    """Opens connections to all servers. Leaves out tables that lack rows on purpose; `left` gets their names."""
+    """Opens connections to all servers. Leaves out tables that lack rows on purpose; `left` gets their names.
+
+    `writes`: unequal rows are repaired, so tables are refused that the account can only read.
+    """
     with ExitStack() as stack:
         target = stack.enter_context(closing(parts[0].target.server.connect()))
         demand_warehouse(target)
@@ -76,7 +80,7 @@ def opened_comparison(
                 config, source, target, stop=stop, say=say, prefix=prefix, unseen_seconds=UNSEEN_SECONDS
             )
             opened.append(OpenPart(config, source, catch_up))
-        yield Comparison(tuple(opened), target, takes, left)
+        yield Comparison(tuple(opened), target, takes, left, writes)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,6 +103,7 @@ class Comparison:
     target: TargetSession
     takes: TakesTable
     left: set[ShownTable] | None
+    writes: bool
     known: dict[TableName, MergedTable] = field(default_factory=dict)
     """All compared target tables, as they were last read."""
 
@@ -128,7 +133,7 @@ class Comparison:
         try:
             report = compare(
                 source,
-                target_rows(self.target, lambda: source.merged_tables),
+                target_rows(self.target, lambda: source.merged_tables, writes=self.writes),
                 MergedCatchUp(lambda: source.merged_tables),
                 normals=normals_of(self.parts[0].config),
                 examples=examples,
