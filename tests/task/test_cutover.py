@@ -444,6 +444,16 @@ def test_a_cutover_that_is_done_is_shown_by_the_command_after_its_source_is_gone
     assert "undone" not in said.out + said.err
 
 
+def test_a_cutover_names_what_the_target_lacks_before_it_sends_the_application_there(
+    parts: tuple[TaskConfig, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["--yes"], []):
+        assert run_command(["cutover", str(parts[0].path), *arguments]) == 0
+        said = capsys.readouterr().out
+        assert said.count("point the application to") == 1
+        assert "CHECK (`name` <> '')" in said[: said.index("point the application to")]
+
+
 def killed_cutover(parts: tuple[TaskConfig, ...]) -> None:
     """Kills a cutover after the step `stopping` is recorded."""
     with pytest.raises(ProcessDied):

@@ -296,13 +296,24 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
 
 
 def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) -> None:
+    """Prints a checklist. With `shown`, its steps but the last one are on the screen already.
+
+    What the target lacks comes before the last step of a cutover that is done: "point the application to the target".
+    """
     if as_json:
         print(json.dumps(found.to_json(), ensure_ascii=False), flush=True)
         return
-    for step in found.steps[-1:] if shown else found.steps:
+    steps, last = (found.steps[:-1], found.steps[-1:]) if found.is_done else (found.steps, ())
+    for step in () if shown else steps:
         _show_step(step)
+    record = found.record
+    at_switch = record.position if found.is_done and record is not None else ""
     if found.left:
-        print("The target does not have these objects. Create those that you need, in the target's own SQL:")
+        print("The target does not have these objects. Create those that you need before the application uses the")
+        print("target, in the target's own SQL:")
+        if at_switch and not found.irreversible:
+            print("  Create them in a session after SET SESSION sql_log_bin = 0. Otherwise the way back would carry the")
+            print("  statements to the old server, whose objects they may change")
     for one in found.left:
         print(f"  {one}")
         for line in one.text.splitlines() or ["(the account may not see its text)"]:
@@ -315,19 +326,16 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
         print(f"pidts grants {quoted} --cutover prints the privileges:")
     for hidden in found.unseen:
         print(f"  {hidden}")
-    if found.is_done:
-        record = found.record
-        if record is not None and record.position:
-            print(f"The target's log at the switch: {record.position} {record.gtid}".rstrip())
-            if found.irreversible:
-                print(f"There is no way back by --reverse: {found.irreversible}")
-            else:
-                print(f"To go back after the application has written to the target: pidts cutover {quoted} --reverse")
-                if found.left:
-                    print("Create the objects above in a session after SET SESSION sql_log_bin = 0. Otherwise the way")
-                    print("back would carry the statements to the old server, whose objects they may change")
-        return
-    print(f"Nothing was changed. To do these steps, run: pidts cutover {quoted} --yes")
+    for step in last:
+        _show_step(step)
+    if not found.is_done:
+        print(f"Nothing was changed. To do these steps, run: pidts cutover {quoted} --yes")
+    elif at_switch and record is not None:
+        print(f"The target's log at the switch: {at_switch} {record.gtid}".rstrip())
+        if found.irreversible:
+            print(f"There is no way back by --reverse: {found.irreversible}")
+        else:
+            print(f"To go back after the application has written to the target: pidts cutover {quoted} --reverse")
 
 
 def _show_step(step: CutoverStep) -> None:
