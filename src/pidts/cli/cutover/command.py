@@ -312,7 +312,7 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
         print("The target does not have these objects. Create those that you need before the application uses the")
         print("target, in the target's own SQL:")
         if at_switch and not found.irreversible:
-            print("  Create them in a session after SET SESSION sql_log_bin = 0. Otherwise the way back would carry the")
+            print("  Create them in a session after SET SESSION sql_log_bin = 0. Otherwise the way back carries the")
             print("  statements to the old server, whose objects they may change")
     for one in found.left:
         print(f"  {one}")
