@@ -61,6 +61,7 @@ from pidts.task.tables.rule_changes import (
     with_other_writers,
 )
 from pidts.task.tables.target_fit import TableFit, fit_of
+from pidts.task.tables.target_triggers import trigger_hints
 
 _WHOLE_ROWS = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
@@ -122,6 +123,7 @@ def check_one_source(
             findings += catalog_finding(config, resumed=resumed)
             if tables:  # without tables, the needed privileges are not known
                 findings += _fit(config, target, at_start or tables, resync, other_parts, resumed=resumed)
+                findings += trigger_hints(target, filter(None, (target_name(config.rules, name) for name in tables)))
                 findings += target_findings(config, target, tables)
                 if config.target.type == "hive":
                     findings += hive_findings(config, tables.values(), resumed=resumed)
