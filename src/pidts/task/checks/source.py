@@ -45,7 +45,6 @@ from pidts.task.checks.relay_server import relay_server_findings
 from pidts.task.checks.rule_hints import rule_findings
 from pidts.task.checks.standbys import standby_findings
 from pidts.task.checks.switch_structures import structures_at_start
-from pidts.task.checks.task_records import target_name
 from pidts.task.checks.version_column import convergence_findings, version_column_findings
 from pidts.task.checks.zone_start import may_find_rows
 from pidts.task.config.current_server import address_of
@@ -53,7 +52,13 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
 from pidts.task.operate.warehouse import catalog_finding, reached
 from pidts.task.tables.copy_start import Patterns, is_selected
-from pidts.task.tables.merged import by_target, own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.merged import (
+    by_target,
+    own_shards,
+    shards_of_other_sources,
+    target_name_of,
+    with_extracted_keys,
+)
 from pidts.task.tables.rule_changes import (
     require_unmoved_rows,
     tables_without_checkpoint,
@@ -123,7 +128,7 @@ def check_one_source(
             findings += catalog_finding(config, resumed=resumed)
             if tables:  # without tables, the needed privileges are not known
                 findings += _fit(config, target, at_start or tables, resync, other_parts, resumed=resumed)
-                findings += trigger_hints(target, filter(None, (target_name(config.rules, name) for name in tables)))
+                findings += trigger_hints(target, filter(None, (target_name_of(config.rules, name) for name in tables)))
                 findings += target_findings(config, target, tables)
                 if config.target.type == "hive":
                     findings += hive_findings(config, tables.values(), resumed=resumed)
@@ -277,8 +282,8 @@ def _fit(
         known = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
         # A table whose target table the task already writes to may be a known table that was renamed. The log shows
         # this later.
-        target_table = {target_name(config.rules, name) for name in known}
-        new = [table for table in new if copies and target_name(config.rules, table.name) not in target_table]
+        target_table = {target_name_of(config.rules, name) for name in known}
+        new = [table for table in new if copies and target_name_of(config.rules, table.name) not in target_table]
     missing = 0
     keys: dict[TableName, str] = {}
     others = shards_of_other_sources(target, other_parts, rules, tables, asks=False)
@@ -288,11 +293,11 @@ def _fit(
     if resumed:
         # Rows of dropped shards stay in their target table. A table that joins it is checked when the log creates it.
         left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
-        new = [table for table in new if target_name(config.rules, table.name) not in left]
+        new = [table for table in new if target_name_of(config.rules, table.name) not in left]
     merged = by_target(others)
     recorded: Collection[TableName] = known if resumed or resync is None else tables_without_checkpoint(config, target)
     for table in new:
-        there = merged.get(target_name(rules, table.name), [])
+        there = merged.get(target_name_of(rules, table.name), [])
         begins = config.zones.both_have_rows or may_find_rows(config, target)
         may_have_rows = is_selected(resync, table.name) and (resumed or table.name in recorded)
         may_have_rows = may_have_rows or (begins and not resumed)

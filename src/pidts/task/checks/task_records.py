@@ -18,7 +18,7 @@ from typing import Any
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.recorded_tables import RULES, recorded_rules
-from pidts.model import Cutover, CutoverStage, PidtsError, Position, SourceTablesKey, TableName
+from pidts.model import Cutover, CutoverStage, Position, SourceTablesKey, TableName
 from pidts.model.records.altered_record import reading_note, reading_record, texts
 from pidts.model.zone import ZONE_NOTE
 from pidts.rules import AllowList, Rules
@@ -27,6 +27,7 @@ from pidts.source import Session, query, server_info
 from pidts.source.connection import IDENTIFYING, PLACE_OF_MARIADB, ServerInfo
 from pidts.source.structures import quoted
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.merged import target_name_of
 
 SOURCE_SERVER = TableName("", "source server")
 """The key of the note that holds the identity of a source's server."""
@@ -183,15 +184,7 @@ def of_other_tasks(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterat
 
 def carried_to(config: TaskConfig, name: TableName) -> TableName | None:
     """Returns the table to which this task carries the changes of a source's table; None if it carries none."""
-    return target_name(config.rules, name) if config.allow(name) else None
-
-
-def target_name(rules: Rules, name: TableName) -> TableName | None:
-    """Returns a table's name on the target; None if the rules are in conflict, which another check reports."""
-    try:
-        return rules.target_name(name)
-    except PidtsError:
-        return None
+    return target_name_of(config.rules, name) if config.allow(name) else None
 
 
 def conflict_rule(config: TaskConfig) -> str:
@@ -315,7 +308,7 @@ def writers_in(ask: Ask, schema: str, *, over: bool = False) -> list[WritingTask
     found = []
     for task, source in begun:
         rules = recorded_rules(noted.get((task, source, RULES), ""), str(task), str(source)) or Rules()
-        ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
+        ends = ((name, target_name_of(rules, name)) for name in tables.get((task, source), ()))
         zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE_NOTE, TARGET_ZONE, FORWARDS))
         own = FeedingServer(
             noted.get((task, source, SOURCE_SERVER), ""),

@@ -14,8 +14,8 @@ from pidts.model.errors import plural
 from pidts.source.finding import Finding
 from pidts.source.structures import quoted, quoted_table
 from pidts.target.postgres.dialect import identifier
-from pidts.task.checks.task_records import target_name
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.merged import target_name_of
 
 _FINE_DIGITS = 6
 _TYPE = "TIMESTAMP(6) NULL"
@@ -96,7 +96,7 @@ def added(config: TaskConfig, table: TableName, *, resumed: bool) -> str:
         f"On the source: ALTER TABLE {place} ADD COLUMN {name} {_TYPE}; "
         f"ALTER TABLE {place} MODIFY COLUMN {name} {_TYPE} {_AUTOMATIC};"
     )
-    there = target_name(config.rules, table) or table
+    there = target_name_of(config.rules, table) or table
     if resumed or config.target.warehouse:
         return f"{here} The task then adds the column on the target"
     if config.target.type == "postgresql":
