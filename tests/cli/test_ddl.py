@@ -533,6 +533,18 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     assert json.loads(said(capsys))["tables"] == ["shop.b"]
 
 
+def test_a_command_that_replaces_a_recorded_one_says_so(capsys: Output) -> None:
+    show_command(HALTED, CommandKind.REVERT, (), given=True, as_json=False, name="retry")
+    recorded = "the command that was recorded for it is forgotten: ddl replace: ALTER TABLE a ADD x BIGINT"
+    assert recorded in said(capsys)
+    assert HALTED.command is not None
+    statements = HALTED.command.statements
+    withdrawn = replace(HALTED, command=replace(HALTED.command, kind=CommandKind.REVERT, statements=()))
+    show_command(HALTED, CommandKind.REPLACE, statements, given=True, as_json=False)
+    show_command(withdrawn, CommandKind.REPLACE, statements, given=True, as_json=False)
+    assert "forgotten" not in said(capsys)
+
+
 @pytest.mark.parametrize(
     ("kind", "lock", "words"),
     [

@@ -23,7 +23,7 @@ from pidts.cli.backlog_text import (
 )
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
 from pidts.cli.errors import for_this_task, show_error
-from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, Halt, Halted, TableName, Where
+from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, DdlCommand, Halt, Halted, TableName, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, fill_zone, with_place, with_tables, with_task
 from pidts.model.errors import escaped, in_one_line, listed, plural
 from pidts.task.operate.ddl_commands import is_waiting_for_shards, leaves_old_values, needs_operator
@@ -316,6 +316,9 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
     journal = at.journal
     if journal is not None and journal.step:
         says.append(f"  already on the target: {'; '.join(journal.rendered[: journal.step])}")
+    if (forgotten := _forgotten(at, kind, statements)) is not None:
+        sql = f": {'; '.join(forgotten.statements)}" if forgotten.statements else ""
+        says.append(f"  the command that was recorded for it is forgotten: ddl {forgotten.kind}{sql}")
     stays = at.halt.stays if at.halt is not None and kind is CommandKind.UNLOCK else ()
     if stays:
         says.append(f"  unlocking does not end the wait: {'; '.join(stays)}")
@@ -349,6 +352,14 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
         )
         says.append(for_this_task(f"    {again if zone is None else fill_zone(zone)}"))
     return says
+
+
+def _forgotten(at: BlockedChange, kind: CommandKind, statements: Sequence[str]) -> DdlCommand | None:
+    """Returns the recorded ddl command that this command replaces; None if there is none, or if both do the same."""
+    old = at.command
+    if old is None or at.is_done or old.kind is CommandKind.REVERT:
+        return None
+    return None if (old.kind, old.statements) == (kind, tuple(statements)) else old
 
 
 def _show_effect(says: Sequence[str], *, given: bool) -> None:
