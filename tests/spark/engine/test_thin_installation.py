@@ -65,7 +65,7 @@ def test_the_wheel_runs_a_task_with_the_spark_of_spark_home(tmp_path: Path) -> N
     assert spec.submodule_search_locations
     ran = program(pidts, "demo", "--seconds", "2", SPARK_HOME=spec.submodule_search_locations[0])
     assert ran.returncode == 0, ran.stderr
-    assert " 0 differences in " in f" {ran.stdout}", ran.stdout
+    assert "\n0 differences in " in ran.stdout, ran.stdout
 
 
 def test_a_spark_home_without_pyspark_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
