@@ -23,6 +23,7 @@ from tests.apply.test_on_servers import target_on
 from tests.running import PIDTS, Progress
 from tests.spark.commands import below
 
+from pidts.apply.locks.held_changes import held_batch
 from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Op, TableName
 
@@ -91,10 +92,11 @@ def held(target, schema):
     with closing(target.connect()) as session:
         locks = session.meta.row_locks.read("t", "one", name)
         changes = session.meta.row_locks.held("t", "one", name, {lock.id for lock in locks})
+    by_id = {lock.id: lock for lock in locks}
     keys = {lock.id: unpacked(lock.key)["id"][0].as_py() for lock in locks}
     found = {key: [] for key in keys.values()}
     for each in changes:
-        for row in unpacked(each.changes).to_pylist():
+        for row in held_batch(by_id[each.id], each)[0].rows.to_pylist():
             before, after = row["before"] or {}, row["after"] or {}
             found[keys[each.id]].append((row["lsn"], Op(row["op"]), before.get("n"), after.get("n")))
     return found
