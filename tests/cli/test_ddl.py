@@ -533,6 +533,16 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     assert json.loads(said(capsys))["tables"] == ["shop.b"]
 
 
+def test_a_replacement_that_changes_the_rows_of_all_shards_names_them_all(capsys: Output) -> None:
+    changed = {"s2": [TableName("shop", "c")], "s": {TableName("shop", "b"), TableName("shop", "a")}}
+    show_command(HALTED, CommandKind.REPLACE, ("X",), given=False, as_json=False, changed=changed)
+    assert "--resync s:shop.a,s:shop.b,s2:shop.c\n" in said(capsys)
+    many = {"s": [TableName("shop", f"t{number}") for number in range(21)]}
+    show_command(HALTED, CommandKind.REPLACE, ("X",), given=False, as_json=False, changed=many)
+    text = said(capsys)
+    assert "--resync s:shop.a\n  Name all other shards of the target table, too: see" in text
+
+
 def test_a_command_that_replaces_a_recorded_one_says_so(capsys: Output) -> None:
     show_command(HALTED, CommandKind.REVERT, (), given=True, as_json=False, name="retry")
     recorded = "the command that was recorded for it is forgotten: ddl replace: ALTER TABLE a ADD x BIGINT"

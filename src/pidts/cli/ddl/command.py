@@ -297,7 +297,8 @@ def _give(
     if yes:
         commands.give(found, kind, statements)
     (found,) = commands.with_backlogs([found])
-    show_command(found, kind, statements, given=yes, as_json=as_json, lock=lock, name=name)
+    changed = commands.changed_tables(found, kind)
+    show_command(found, kind, statements, given=yes, as_json=as_json, lock=lock, changed=changed, name=name)
 
 
 def _no_task(what: str, lock: str) -> ConfigError:

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pidts.task.operate.ddl_commands import BlockedChange
     from pidts.task.operate.shard_locks import OpenLock
 
+_MOST_RESYNCED = 20
+"""The most tables that a printed command names."""
 _HALTS = 12
 """The most halts that are shown at the end of a run."""
 _OLD_SECONDS = 24 * 3600
@@ -289,15 +291,17 @@ def show_command(
     given: bool,
     as_json: bool,
     lock: OpenLock | None = None,
+    changed: Mapping[str, Collection[TableName]] | None = None,
     name: str = "",
 ) -> None:
     """Prints the effect of a ddl command on the schema change and on the rows that wait for it.
 
     - `given`: whether the command was recorded (`--yes`).
     - `lock`: the shard lock that the change waits for, if any.
+    - `changed`: the tables of each source whose rows the command may leave wrong; None: the change's own tables.
     - `name`: the name of the command that was typed, if it is not the name of `kind`.
     """
-    says = _command_lines(at, kind, statements, lock)
+    says = _command_lines(at, kind, statements, lock, changed or {at.source: at.tables})
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": name or kind.value}
         more = {"statements": list(statements), "given": given, "backlog": at.backlog.to_json() if at.backlog else None}
@@ -308,7 +312,13 @@ def show_command(
     _show_effect(says, given=given)
 
 
-def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
+def _command_lines(
+    at: BlockedChange,
+    kind: CommandKind,
+    statements: Sequence[str],
+    lock: OpenLock | None,
+    changed: Mapping[str, Collection[TableName]],
+) -> list[str]:
     """Returns the effect of a ddl command as lines for the terminal and for the service's page."""
     says = [f"{at.source}, Lsn {at.lsn}: {at.statement}"]
     if at.halt is not None:
@@ -342,16 +352,27 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
             "  Rows that are on the target stay as they are. Under the new name the task may not find them any more"
         )
     elif kind in {CommandKind.SKIP, CommandKind.REPLACE} and at.tables and not moved:
-        of = at.source if at.halt is not None and is_waiting_for_shards(at.halt) else ""
         zone = at.halt.into_zone if at.halt is not None else None
         then = f"stop it, and copy the table again {_SERVICE_STOPS}" if zone is None else "fill the whole zone again"
-        again = f"pidts run TASK --resync {shlex.quote(_of_source(at.tables, of))}"
+        names, too_many = _named_tables(at, changed)
+        again = f"pidts run TASK --resync {shlex.quote(names)}"
         says.append(
             "  Rows that are on the target stay as they are. If the source changed their values, let the task carry "
             f"this command out, then {then}:"
         )
         says.append(for_this_task(f"    {again if zone is None else fill_zone(zone)}"))
+        if too_many and zone is None:
+            says.append(for_this_task("  Name all other shards of the target table, too: see pidts status TASK"))
     return says
+
+
+def _named_tables(at: BlockedChange, changed: Mapping[str, Collection[TableName]]) -> tuple[str, bool]:
+    """Returns the changed tables as `--resync` takes them; the change's own tables and True if there are too many."""
+    if sum(map(len, changed.values())) > _MOST_RESYNCED:
+        return _of_source(at.tables, at.source), True
+    has_shards = len(changed) > 1 or (at.halt is not None and is_waiting_for_shards(at.halt))
+    names = (_of_source(sorted(tables), source if has_shards else "") for source, tables in sorted(changed.items()))
+    return ",".join(names), False
 
 
 def _forgotten(at: BlockedChange, kind: CommandKind, statements: Sequence[str]) -> DdlCommand | None:

@@ -278,8 +278,15 @@ class TaskCommands:
         """Returns, for each source, the tables that have to be copied again after this command."""
         if at.halt is None or not leaves_old_values(at.halt, kind, statements):
             return {}
-        found = {at.source: {*at.halt.tables}}
-        if kind is CommandKind.REPLACE:  # its statements change the rows of all shards
+        return self.changed_tables(at, kind)
+
+    def changed_tables(self, at: BlockedChange, kind: CommandKind) -> dict[str, set[TableName]]:
+        """Returns, for each source, the tables whose rows on the target a ddl command of this kind may leave wrong.
+
+        The statements of `replace` change the rows of all shards of a target table.
+        """
+        found = {at.source: {*at.tables}}
+        if kind is CommandKind.REPLACE:
             targets = {*self.target_tables(at)}
             for _, key, name in self._target.meta.structures.tables(self._name):
                 part = self._parts.get(key.source) if isinstance(key, SourceTablesKey) else None
