@@ -105,6 +105,22 @@ def test_an_undo_names_the_changes_that_it_would_lose(
     assert "was undone, and task" in said
 
 
+def test_an_undo_says_which_changes_are_statements(
+    task: TaskConfig, there: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sql(there, "ALTER TABLE t ADD KEY\n  by_n (n)", database=database)
+    assert undo(task, "--yes") == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "(1 transaction, the first at 2" in said
+    assert "1 transaction has a statement in place of rows, such as a schema change" in said
+    assert "The first one: ALTER TABLE t ADD KEY by_n (n)" in said
+    assert "would overwrite" not in said, "the statement has changed no rows"
+    run_sql(there, "INSERT INTO t (id, n) VALUES (1, 10)", database=database)
+    assert undo(task, "--yes") == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the task would overwrite the changed rows. 1 transaction has a statement in place of rows" in said
+
+
 def test_an_undo_without_changes_on_the_target_is_done(
     task: TaskConfig,
     there: Server,

@@ -69,6 +69,10 @@ def changes_after(server: SourceConfig, place: Position, allow: AllowList, diale
 def _changed(part: TaskConfig, transaction: Transaction) -> str:
     if transaction.ddl is None:
         return listed(name for name in transaction.tables if part.allow(name)) or "tables"
-    statement = " ".join(transaction.ddl.split())
-    is_long = len(statement) > _LONGEST_STATEMENT
-    return f"tables ({statement[:_LONGEST_STATEMENT]}{'…' if is_long else ''})"
+    return f"tables ({shortened(transaction.ddl)})"
+
+
+def shortened(statement: str) -> str:
+    """Returns the beginning of a statement in one line, for messages."""
+    line = " ".join(statement.split())
+    return line[:_LONGEST_STATEMENT] + ("…" if len(line) > _LONGEST_STATEMENT else "")

@@ -16,14 +16,13 @@ from pidts.rules import AllowList
 from pidts.source import connect, source_dialect
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover.drain import tables_of
-from pidts.task.cutover.log_after_stop import changes_after
+from pidts.task.cutover.log_after_stop import changes_after, shortened
 from pidts.task.cutover.reverse import irreversible
 from pidts.task.cutover.target_log_end import target_as_source
 from pidts.task.draft.task_file import pattern
 
 _MOST = 1000
 """At most this number of transactions is counted. The log after the switch may be long."""
-
 
 def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record: Cutover) -> bool:
     """Raises if programs have changed the task's tables on the target after the switch of this cutover.
@@ -37,7 +36,7 @@ def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record:
     config = parts[0]
     tables = {part.rules.target_name(name): name for part in parts for name in tables_of(part, target)}
     undo = f"pidts cutover {config.shell_path} --undo --yes --discard-writes"
-    names, number, first = set[TableName](), 0, 0
+    names, number, first, statements = set[TableName](), 0, 0, list[str]()
     try:
         server = target_as_source(config)
         with closing(connect(server)) as session:
@@ -51,6 +50,7 @@ def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record:
             names.update(filter(allow, found.tables))
             first = first or found.timestamp
             number += 1
+            statements += [found.ddl] if found.ddl is not None else []
             if number == _MOST:
                 break
     except Transient:
@@ -73,9 +73,15 @@ def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record:
         what = (
             f"programs have changed {listed(sorted(names)) or 'tables of the task'} on the target since the switch "
             f"({plural('transaction', number)}{more}, the first at {utc_time(first)}). The source does not have these "
-            "changes, unless a task of the way back has carried them there. After an undo, the task would overwrite "
-            "them"
+            "changes, unless a task of the way back has carried them there"
         )
+        if number > len(statements):
+            what += ". After an undo, the task would overwrite the changed rows"
+        if statements:
+            what += (
+                f". {plural('transaction', len(statements), 'has', 'have')} a statement in place of rows, such as a "
+                f"schema change, and an undo does not take it back. The first one: {shortened(statements[0])}"
+            )
         reverse = f"pidts cutover {config.shell_path} --reverse"
         if irreversible(parts, list(tables.values())):
             keep = "To keep them, stay with the target"
