@@ -14,6 +14,7 @@ from pidts import sandbox
 from pidts.sandbox import Server
 from pidts.task.config.task_file import load_parts
 from pidts.task.cutover.inventory import Inventory, read_inventory
+from pidts.task.cutover.remaining_steps import NOTHING_TO_MAKE
 from pidts.task.cutover.steps import Checklist, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun
 
@@ -65,6 +66,22 @@ def test_names_that_other_tables_of_the_target_use_are_not_taken_and_a_second_lo
         ("a_b", "a_b_b_c"),
         ("a_b", name),
     ]
+
+
+def test_a_check_that_the_target_already_has_is_not_counted_as_made(
+    mysql97: Server, database: str, run_sql: RunSql, tmp_path: Path
+) -> None:
+    """The list before the cutover does not count it either. On the way back, the old server has all of its objects."""
+    found, _ = _cut_over(
+        mysql97,
+        database,
+        run_sql,
+        tmp_path,
+        ["CREATE TABLE a (id INT PRIMARY KEY, CONSTRAINT big CHECK (id > 0))"],
+        ["ALTER TABLE a ADD CONSTRAINT big CHECK (id > 0)"],
+    )
+    (checks,) = [step for step in found.steps if step.name is StepName.CHECKS]
+    assert (checks.about, checks.details) == (NOTHING_TO_MAKE, ())
 
 
 def _cut_over(

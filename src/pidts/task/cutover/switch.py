@@ -550,29 +550,32 @@ class CutoverRun:
             if place not in record.constraints and target_side.lacks(self._target, one):
                 record = replace(record, constraints=(*record.constraints, place))
                 self._own.save(record)
-            problem = self._make_constraint(one)
+            is_made, problem = self._make_constraint(one)
             if place in record.constraints:
                 self._own.demand_own(partial(target_side.drop, self._target, *place))
-            made += not problem
+            made += is_made
             failed += [problem] if problem else []
         self._done(step, made_text(made, len(failed)), failed)
         return record
 
-    def _make_constraint(self, constraint: Constraint) -> str:
-        """Creates a constraint. If this fails, returns the reason and the statement, otherwise an empty text."""
+    def _make_constraint(self, constraint: Constraint) -> tuple[bool, str]:
+        """Creates a constraint that the target lacks. Returns whether it did, and why it could not, with the statement.
+
+        If the target already has the constraint, there is nothing to make: the preview does not count it either.
+        """
         needed, problem = target_side.statements_or_problem(self._target, constraint)
-        if problem:
-            return problem
+        if problem or not needed:
+            return False, problem
         for statement in needed:
             try:
                 self._target.execute(statement)
             except Transient:
                 raise
             except PidtsError as error:
-                return f"{constraint}: {error.what}; the statement is: {statement}"
+                return False, f"{constraint}: {error.what}; the statement is: {statement}"
         if ignored := target_side.statements(self._target, constraint):
-            return f"{constraint}: the target accepts the statement, but makes no such constraint: {ignored[0]}"
-        return ""
+            return False, f"{constraint}: the target accepts the statement, but makes no such constraint: {ignored[0]}"
+        return True, ""
 
     def _remake(self, step: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> None:
         failed: list[str] = []
