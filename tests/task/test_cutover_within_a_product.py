@@ -27,7 +27,7 @@ from pidts.task.cutover.steps import CutoverStep, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
-IF_IT_CAN = "made by `pidts cutover`, if the target can have it; `pidts cutover` prints its text"
+IF_IT_CAN = "made by `pidts cutover`, if the target is {}, too, and can have it; `pidts cutover` prints its text"
 START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97}
 
 
@@ -94,14 +94,15 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
     run_sql: RunSql,
 ) -> None:
     notes = {of.source.name: of.notes for tables in preview_task(parts).values() for of in tables}
-    assert f"spatial key by_spot (SPATIAL KEY `by_spot` (`spot`)): {IF_IT_CAN}" in notes["words"]
-    assert f"fulltext key by_txt (FULLTEXT KEY `by_txt` (`txt`)): {IF_IT_CAN}" in notes["words"]
+    if_it_can = IF_IT_CAN.format("MariaDB" if source.kind == "mariadb" else "MySQL")
+    assert f"spatial key by_spot (SPATIAL KEY `by_spot` (`spot`)): {if_it_can}" in notes["words"]
+    assert f"fulltext key by_txt (FULLTEXT KEY `by_txt` (`txt`)): {if_it_can}" in notes["words"]
     (found,) = [one for one in check_all_sources(parts) if one.item == "not_carried" and "shop.words" in one.message]
     assert found.ok
     assert "fulltext key by_txt" in found.message
     assert "spatial key by_spot" in found.message
     assert any(
-        note.startswith("partitions (PARTITION BY LIST (") and note.endswith(IF_IT_CAN) for note in notes["parted"]
+        note.startswith("partitions (PARTITION BY LIST (") and note.endswith(if_it_can) for note in notes["parted"]
     )
     with closing(parts[0].target.server.connect()) as target:
         begin(parts[0], target)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.task.applied_task import begin
+from tests.task.checks.test_lost_defaults import task_file
 
 from pidts.model import TableName
 from pidts.sandbox import Server
@@ -129,6 +130,10 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     ]
     plain = "generated on the source, a plain column with equal values on the target"
     assert generated == [f"column up: {plain}", f"column more: {plain}"], "of several sources each may compute another"
+    assert (
+        "generated column more (`more` AS ((`id` + 1)) VIRTUAL): a plain column on the target, unless PostgreSQL "
+        "computes the same values; `pidts cutover` prints its text"
+    ) in next(table for table in found["b"] if table.source.name == "b_lower").notes
 
 
 def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
@@ -140,6 +145,7 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
         "a_parts": ("partitions (PARTITION BY HASH (",),
         "a_words": ("fulltext key by_words", "spatial key by_place"),
         "b_lower": (
+            "generated column up",
             "functional key low",
             "functional key year_and_name",
             "functional key text_once",
@@ -152,6 +158,23 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
         assert [word for word in words if word not in message] == [], message
     (programs,) = [one.message for one in found if f"view seen in {database}" in one.message]
     assert [word for word in ("procedure done", "function one", "event nightly") if word not in programs] == []
+
+
+def test_keys_and_columns_that_only_a_target_of_the_same_product_gets_are_named_as_such(
+    mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, tmp_path: Path
+) -> None:
+    columns = "id INT PRIMARY KEY, n INT, twice INT AS (n * 2) STORED, txt TEXT, FULLTEXT KEY f (txt), CONSTRAINT p CHECK (n > 0)"
+    run_sql(mariadb, f"CREATE TABLE t ({columns})", database=database)
+    parts = task_file(tmp_path, database, mariadb, mysql97)
+    if_alike = (
+        "made by `pidts cutover`, if the target is MariaDB, too, and can have it; `pidts cutover` prints its text"
+    )
+    ((planned,),) = preview_task(parts).values()
+    (checked,) = [one.message for one in check_all_sources(parts) if one.item == "not_carried"]
+    for said in ("; ".join(planned.notes), checked):
+        assert f"generated column twice (`twice` AS (`n` * 2) STORED): {if_alike}" in said
+        assert f"fulltext key f (FULLTEXT KEY `f` (`txt`)): {if_alike}" in said
+        assert f"check p (CONSTRAINT `p` CHECK (`n` > 0)): {IF_IT_CAN}" in said
 
 
 def test_a_cutover_makes_keys_over_expressions_and_removes_them_again(

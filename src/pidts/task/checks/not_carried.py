@@ -10,6 +10,7 @@ from pidts.apply import TargetSession
 from pidts.model import ConfigError, Table, TableName
 from pidts.model.errors import listed
 from pidts.source import Session
+from pidts.source.connection import server_info
 from pidts.source.finding import Finding
 from pidts.source.uncarried_objects import DECLARED, GENERATED, PARTITIONS, foreign_keys, left_behind, programs
 from pidts.task.config.task_file import TaskConfig
@@ -34,6 +35,7 @@ def table_notes(
         return {}
     found: dict[TableName, list[str]] = defaultdict(list)
     schemas = {name.schema for name in own}
+    product = "MariaDB" if server_info(session).is_mariadb else "MySQL"
     for key in foreign_keys(session, own.__contains__, schemas) if part.target.allows_cutover else ():
         with suppress(ConfigError):
             there = fitting_key(part, key, own, merged)
@@ -41,7 +43,7 @@ def table_notes(
             how = f"left out, {there.why}" if isinstance(there, UncarriedForeignKey) else "made by `pidts cutover`"
             found[key.table].append(f"{columns}: {how}")
     for one in left_behind(session, own.__contains__, schemas, texts=False):
-        if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note at each generated column
+        if (name := one.table_name) is None:
             continue
         if one.is_of_json:  # the server has made this check, and no user knows it
             if not part.target.is_datacenter:
@@ -52,9 +54,17 @@ def table_notes(
             continue
         what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""
-        needs_family = one.is_of_family or one.kind == DECLARED
-        may_be_made = one.may_be_made and (part.target.type == "mysql" or not needs_family)
-        how = "made by `pidts cutover`, if the target can have it" if may_be_made else "left out"
+        needs_product = one.is_of_family or one.kind == GENERATED
+        may_be_made = (one.may_be_made or one.expression) and (
+            part.target.type == "mysql" or not (needs_product or one.kind == DECLARED)
+        )
+        if may_be_made:
+            how = "made by `pidts cutover`, if the target "
+            how += f"is {product}, too, and can have it" if needs_product else "can have it"
+        elif one.kind == GENERATED and part.target.type != "mysql":
+            how = "a plain column on the target, unless PostgreSQL computes the same values"
+        else:
+            how = "left out"
         found[name].append(f"{what}{text}: {how}; {_SHOWN}")
     return found
 

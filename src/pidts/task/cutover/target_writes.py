@@ -24,6 +24,7 @@ from pidts.task.draft.task_file import pattern
 _MOST = 1000
 """At most this number of transactions is counted. The log after the switch may be long."""
 
+
 def demand_unwritten(parts: Sequence[TaskConfig], target: TargetSession, record: Cutover) -> bool:
     """Raises if programs have changed the task's tables on the target after the switch of this cutover.
 
