@@ -32,9 +32,13 @@ def there(request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture
-def task(there: Server, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, tmp_path: Path) -> TaskConfig:
+def here(there: Server, mariadb: Server, mysql97: Server) -> Server:
+    return mysql97 if there is mariadb else mariadb
+
+
+@pytest.fixture
+def task(there: Server, here: Server, database: str, run_sql: RunSql, tmp_path: Path) -> TaskConfig:
     """Returns a task that was cut over to a server whose log PiDTS can read."""
-    here = mysql97 if there is mariadb else mariadb
     one, other = (
         f'host: {each.host}, port: {each.port}, user: {each.user}, password: "{each.password}"'
         for each in (here, there)
@@ -66,7 +70,7 @@ def undo(config: TaskConfig, *options: str) -> int:
 
 
 def test_an_undo_names_the_changes_that_it_would_lose(
-    task: TaskConfig, there: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
+    task: TaskConfig, here: Server, there: Server, database: str, run_sql: RunSql, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_sql(there, "INSERT INTO t (id, n) VALUES (1, 10), (2, 20)", database=database)
     run_sql(there, "DELETE FROM t WHERE id = 2", database=database)
@@ -92,6 +96,11 @@ def test_an_undo_names_the_changes_that_it_would_lose(
     said = capsys.readouterr().out
     assert "the cutover was undone" in said
     assert f"the undo has removed ON UPDATE CURRENT_TIMESTAMP from {database}.t.at, and the way back" in said
+    (again,) = [line.strip() for line in said.splitlines() if "ALTER TABLE" in line]
+    shown = "SELECT extra FROM information_schema.columns WHERE table_schema = %s AND column_name = 'at'"
+    run_sql(here, "ALTER TABLE t MODIFY at DATETIME", database=database)
+    run_sql(here, again, database=database)
+    assert "on update" in run_sql(here, shown, database)[0][0].lower()
     assert load_task(back.path).source.start == back.source.start
     with closing(connect(back.source.server)) as session:
         assert [name.name for name in structures_at_start(load_task(back.path), session)] == ["t"]

@@ -448,6 +448,14 @@ def _defined(connection: Session, found: UncarriedObject) -> UncarriedObject:
     return replace(found, definition=definition, text=definition or found.text)
 
 
+def column_statement(connection: Session, table: TableName, column: str) -> str:
+    """Returns the statement that gives a column the definition that it has now; empty if the account may not see it."""
+    start = f"{quoted(column)} ".lower()
+    lines = map(str.strip, _shown_table(connection, table.schema, table.name).split("\n"))
+    shown = _sure(next((line.removesuffix(",") for line in lines if line.lower().startswith(start)), ""))
+    return f"ALTER TABLE {quoted_table(table)} MODIFY {shown}" if shown else ""
+
+
 def _shown_table(connection: Session, schema: str, table: str) -> str:
     """Returns the table's CREATE TABLE statement; a surrogate stands for each byte that is not UTF-8."""
     sql = f"SHOW CREATE TABLE {quoted_table(TableName(schema, table))}"

@@ -22,6 +22,7 @@ from pidts.model.errors import listed
 
 if TYPE_CHECKING:
     from pidts.apply import TargetSession
+    from pidts.model import Cutover, TableName
     from pidts.source.finding import Finding
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.cutover.steps import Checklist, CutoverStep
@@ -269,7 +270,8 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     config = parts[0]
     with closing(config.target.server.connect()) as target:
         record = recorded_switch(config, target)
-        text = reverse_task(parts, record, tables_of(config, target))
+        tables = tables_of(config, target)
+        text = reverse_task(parts, record, tables)
     path = write_reverse(config, text)
     if as_json:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
@@ -286,6 +288,8 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
                 f"  the undo has removed ON UPDATE CURRENT_TIMESTAMP from {listed(automatic)}, and the way back removes"
             )
             print("    it on the old server, too: add it there again when the way back has caught up")
+            for statement in _automatic_again(config, record, tables):
+                print(f"      {statement};")
     print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), which leaves read_only = ON, so that no")
     print("    application writes there; let the account of the task write: GRANT CONNECTION_ADMIN (MySQL) or")
     print("    READ_ONLY ADMIN (MariaDB) ON *.* TO it. If you cannot, run SET GLOBAL read_only = OFF")
@@ -293,6 +297,25 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     quoted = shlex.quote(str(path))
     print(f"Then run: pidts check {quoted}, and pidts run {quoted}")
     return 0
+
+
+def _automatic_again(config: TaskConfig, record: Cutover, tables: Sequence[TableName]) -> list[str]:
+    """Returns statements that give the old server's columns the automatic timestamps that they have now.
+
+    Returns none if the old server cannot be read.
+    """
+    from pidts.source import connect
+    from pidts.source.uncarried_objects import column_statement
+
+    names = {config.rules.target_name(table): table for table in tables}
+    lost = [
+        (names[table], column)
+        for kind, table, column in record.constraints
+        if kind is ConstraintKind.ON_UPDATE and table in names
+    ]
+    with suppress(PidtsError), closing(connect(config.source.server)) as source:
+        return [*filter(None, (column_statement(source, table, column) for table, column in lost))]
+    return []
 
 
 def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) -> None:
