@@ -18,6 +18,8 @@ FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 YAML_BLOCK = re.compile(r"^( *)```yaml\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 MODULE = re.compile(r"`(\w[\w/]*/\w+\.py)`")
 NAMED_IN_CODE = re.compile(r"\bdocs/[\w./-]+")
+HEADING_IN_CODE = re.compile(r"\b(docs/[\w./-]+\.md)(?:#([\w-]+)|, '([^']+)')")
+JOINED_TEXTS = re.compile(r'"\n *f?"')
 
 
 def prose(page: Path) -> str:
@@ -140,6 +142,15 @@ def test_the_pages_that_messages_name_are_there() -> None:
     named = {found.rstrip("./") for path in sources for found in NAMED_IN_CODE.findall(path.read_text("utf-8"))}
     assert {found for found in named if not (ROOT / found).exists()} == set()
     assert any(found.endswith(".md") for found in named)
+
+
+def test_the_headings_that_messages_name_are_there() -> None:
+    sources = [JOINED_TEXTS.sub("", path.read_text("utf-8")) for path in (ROOT / "src").rglob("*.py")]
+    named = {found for source in sources for found in HEADING_IN_CODE.findall(source)}
+    missing = {found for found in named if (found[1] or anchor(found[2])) not in anchors(ROOT / found[0])}
+    assert missing == set()
+    assert any(place for _, place, _ in named)
+    assert any(heading for _, _, heading in named)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

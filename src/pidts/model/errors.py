@@ -239,7 +239,7 @@ class DecodeError(Halted):
 
     usual_todo = (
         "The relay or the source's log is damaged. What to do, step by step: docs/reference/errors.md, "
-        "'Bytes that cannot be what they claim to be'"
+        "'Bytes that cannot be decoded'"
     )
 
 
