@@ -17,7 +17,7 @@ from typing import NoReturn
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends this process with an exit code, after the end of its threads that are no daemons, and its exit handlers."""
+    """Ends this process with an exit code, after its exit handlers and all threads that are not daemons have ended."""
     with suppress(KeyboardInterrupt):  # a second Ctrl-C: the threads are not waited for
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - multiprocessing ends its processes like this
     atexit._run_exitfuncs()  # noqa: SLF001

@@ -57,13 +57,17 @@ _ORDINARY_BYTES = 64 << 20
 """The size of one part, in bytes, if the whole batch is in memory anyway. Long sorted parts are written faster."""
 
 _LARGE_BYTES = 1 << 20
-"""After a part with more bytes, freed memory is given back, which takes as long as decoding a few rows."""
+"""After a part with more bytes than this, freed memory is given back to the system. This takes as long as decoding a
+few rows.
+"""
 
 _FEW = 64
-"""Up to this many rows are handled one by one. For so few, calls of Arrow would take longer."""
+"""Up to this many rows are handled one by one. For so few rows, calls of Arrow would take longer."""
 
 _TRIES_AFTER_REFUSAL = 3
-"""The most times that refused changes are prepared again. Each time, a program may have taken another value."""
+"""How often refused changes are prepared again. Before each attempt, another program may have used a further unique
+value.
+"""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
@@ -315,13 +319,14 @@ class _CommitInput:
     def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.
 
-        1. The target has compared rows itself. A row differs, or is in the way of a change. So the next attempt reads
-           and compares the rows.
+        1. The target has compared rows itself. A row differs, or has a unique value that a change needs. So the next
+           attempt reads and compares the rows.
         2. The target was asked to refuse new rows whose keys exist, and another program has inserted such a row since
            rows were read. So the next attempt reads rows once more. It overwrites a row that is inserted after that.
         3. See `ApplyRules.after_refusal`.
 
-        If the attempt has failed before it has prepared anything, `expected` still has the tables of the previous one.
+        If the attempt has failed before it has prepared anything, `expected` still has the tables of the attempt before
+        it.
         """
         if self.expected and self._rules.expects:
             expecting.refused(refusal.where.table if refusal.where.table in self.expected else "")

@@ -1,4 +1,4 @@
-"""Packs changes that the Spark task which decodes them sends to the worker which writes them."""
+"""Packs decoded changes, so that a Spark task can send them to the worker that writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""A blob's `order` is the slice's number times this, plus the blob's number in the slice, which is always smaller."""
+"""A blob's `order` is the slice's number times this constant, plus the blob's number in the slice. The constant is
+larger than any number of a blob in its slice.
+"""
 
 
 @dataclass(frozen=True, slots=True)

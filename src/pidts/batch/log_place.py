@@ -88,9 +88,9 @@ def place_to_prove(relay: _Relay, checkpoints: Sequence[Checkpoint]) -> AppliedP
 
 
 def end_of_batch(relay: _Relay, checkpoints: Sequence[Checkpoint], begin: Lsn, end: Lsn) -> LogPlace:
-    """Returns the place at which a batch ends. Raises as `demand_same_log` does, for the place at which it begins.
+    """Returns the place at which a batch ends; its log file is not known if the batch has no log.
 
-    If the batch has no log, its log file is not known.
+    Raises as `demand_same_log` does, for the place at which the batch begins.
     """
     _demand_same_file(relay, checkpoints, begin)
     return LogPlace(str(relay.position(end) or ""), relay.log_file(end) if end != begin else None)

@@ -91,7 +91,7 @@ class TransactionClassifier:
     row in the source's zone, the task carries this removal back (`pidts.apply.rows.convergence`).
     """
     reads_notes: bool = False
-    """Whether the task reads notes about changes already made in the source (`apply.locks.zone_notes`)."""
+    """Whether the task reads the source's notes about changes that were already made (`apply.locks.zone_notes`)."""
     side_effects: SideEffects | None = field(default=None, compare=False, repr=False)
     """Finds statements on other tables that may have changed the task's tables. None: such statements are ignored."""
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)

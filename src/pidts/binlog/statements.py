@@ -21,7 +21,7 @@ FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18:
 _SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ = 1, 2, 4, 5, 6
 _INVOKER, _DATABASES = 11, 12
 _MICROSECONDS = (13, 128)
-"""The microseconds of the time at which the statement began: the code of MySQL, and the code of MariaDB."""
+"""The codes, in MySQL and in MariaDB, of the setting with the microseconds of the time at which the statement began."""
 _TOO_MANY = 254
 """MySQL writes this number instead of the databases if there are too many of them."""
 
@@ -68,7 +68,9 @@ class Query:
     seconds: int = 0
     """The time at which the statement began, in seconds since 1970."""
     micros: int | None = None
-    """The microseconds of this second; None if the log does not have them: a statement that uses them logs them."""
+    """The microseconds of this second; None if the log does not have them. Servers log them only if the statement uses
+    them.
+    """
     databases: frozenset[str] | None = None
     """The databases of all tables that the statement has used, directly or by triggers, stored functions and views.
     None if the log lacks them: MySQL logs them with statements that change rows.

@@ -1,4 +1,4 @@
-"""Finds the identity of a transaction in its first event. In a replica's log, a transaction has the same identity.
+"""Finds the identity of a transaction in its first event. The identity is the same in the log of a replica.
 
 With GTIDs, the identity is the GTID; MariaDB always has a GTID. Without GTIDs, MySQL 8.0.1 and later log the server on
 which the transaction began, and the microsecond of the commit there. Earlier versions log no identity.

@@ -84,7 +84,7 @@ class Interpreter:
     shadows: Callable[[], Mapping[TableName, Shadow]]
     """Returns the online schema changes that are recorded on the target."""
     keyed_by: Callable[[Table], frozenset[TableName]]
-    """Returns the target table of a new source table, if it exists and its key has extracted columns; else none."""
+    """Returns a new source table's target table, if that table exists and its key has extracted columns; else none."""
 
     def found(self) -> DueStatement | ChangeWaits | None:
         """Returns the change that the statement makes for the task; None if it does not concern the task."""

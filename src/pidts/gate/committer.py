@@ -49,7 +49,8 @@ yields several Arrow tables, each with the numbers of its last row.
 _ROWS, _BYTES = 20_000, 8 << 20
 """The largest number of rows of a piece, and about the largest number of bytes."""
 _SHARED_ROWS = 2_500
-"""The least rows of a part, if a piece is divided: the commit of a smaller part would take longer than its rows."""
+"""The least rows of a part, if a piece is divided: committing a smaller part would take longer than writing its rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)

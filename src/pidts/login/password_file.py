@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 _Connection = TypeVar("_Connection")
 
 _WAIT_SECONDS = 20.0
-"""The time between a new password in the file and the server's change, or the reverse, that a login waits for."""
+"""How long a login waits between a new password in the file and the change on the server, or the reverse."""
 _NEW_SECONDS = 60.0
 """A file that was changed in this time may be ahead of the server, also for a process that has just started."""
 _LOOK_SECONDS = 1.0
@@ -80,7 +80,7 @@ Two servers may share a password file, but their passwords do not change at the 
 
 
 def with_password(log_in: Callable[[str], _Connection], login: ServerLogin) -> _Connection:
-    """Logs in with the password that the server has now: the present one of the file, or the one before it.
+    """Logs in with the password that the server has now: the file's present password, or the one before it.
 
     If there is no file, logs in with `login.password`.
     """

@@ -45,7 +45,7 @@ OTHER_ROW_TODO = (
     "If other programs have written to the target, or the source has changed rows outside its log (by a foreign key "
     f"with CASCADE or SET NULL, or with sql_log_bin = 0), copy the table again: {RESYNC}"
 )
-"""The advice if another row of the target has a value of a key that the source has, too."""
+"""The advice if another row of the target already has the value of a unique key, and the source has this key, too."""
 
 _AT = "--source SOURCE --at LSN"
 _OF_TASK = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")

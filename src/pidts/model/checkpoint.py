@@ -78,7 +78,7 @@ class DdlJournal:
 
 
 class KeyNote(str):
-    """A note about a key that a target table will not have as the source has it."""
+    """A note about a key of the source that the target table will lack or have in another form."""
 
     __slots__ = ()
 

@@ -142,12 +142,12 @@ class Cutover:
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables that it sets, and their former values."""
     servers: Mapping[str, CutoverServer] = field(default_factory=dict)
-    """For each source: the server whose rows were compared, and that this cutover makes read-only. Records of earlier
-    versions do not have it.
+    """For each source: the server whose rows were compared. This cutover makes this server read-only. Records of
+    earlier versions do not have the server.
     """
     log_ends: Mapping[str, str] = field(default_factory=dict)
     """For each source: a place in its log up to which the target had all changes when *stopping* was recorded. Records
-    of earlier versions do not have it.
+    of earlier versions do not have this place.
     """
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
     """Objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences."""
@@ -162,8 +162,8 @@ class Cutover:
     is_undone: bool = False
     """Whether an undo has begun. Then only the undo can continue."""
     undone_epoch: int = 0
-    """The highest epoch of the task's checkpoints when a cutover that was done was undone: each later run has a higher
-    epoch. Only the record that such an undo keeps has it.
+    """If a finished cutover was undone: the highest epoch of the task's checkpoints at that time. Each later run has a
+    higher epoch. Only the record that such an undo keeps has this number.
     """
 
     def dumps(self) -> str:

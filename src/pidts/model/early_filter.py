@@ -63,7 +63,7 @@ class EarlyFilter:
     """Marks the changes to drop, besides changes of an `unwanted` kind. Returns None if there are none."""
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
     """Set if the decision depends on the time of each change, in microseconds since 1970. Then `dropped` may be called
-    only after `at` has made it from this function.
+    only on the filter that `at` returns.
     """
 
     def at(self, times: TimesOf) -> EarlyFilter:

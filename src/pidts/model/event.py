@@ -25,7 +25,7 @@ class Op(IntEnum):
 class ChangeEvent:
     """A change, with its place in the order of its source's log.
 
-    `prev_lsn` is the Lsn of the previous change in the same transaction; for the first change, that of the previous
+    `prev_lsn` is the Lsn of the previous change in the same transaction; for the first change, the Lsn of the previous
     transaction.
     """
 

@@ -18,8 +18,8 @@ class Limits:
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """How many bytes of log a batch may have. A batch may be larger by one entry. So this limit is lower than that of
-    the batches that the driver applies without a Spark job.
+    """How many bytes of log a batch may have. A batch may be larger by one entry. So this limit is lower than the size
+    up to which the driver applies a batch without a Spark job.
     """
     chunk_rows: int = 20_000
     """How many rows a table's first chunk has; fewer if rows are long, or if their length is not known."""

@@ -1,4 +1,4 @@
-"""Finds where a relay has to begin, so that it has the rows of XA transactions that were prepared before its beginning.
+"""Finds an earlier beginning for a relay that lacks rows, because XA transactions were prepared before it began.
 
 An example: a relay is lost while an XA transaction is prepared. The new relay begins at the task's checkpoint. So this
 relay has the COMMIT, which has no rows, and lacks the rows, which are earlier in the log. If the source still has the
@@ -31,10 +31,11 @@ from pidts.source.prepared_xa import begin_of_prepared
 def begin_before_rows(
     source: SourceConfig, reader: RelayReader, applied: Lsn, stop: threading.Event
 ) -> AppliedPlace | None:
-    """Returns where a new relay has to begin so that it has the rows that the relay's COMMITs after `applied` lack.
+    """Returns where a new relay has to begin, so that it has the rows that the present relay lacks.
 
-    The place is before the rows of the first such COMMIT, and before those of all later ones that the source still has.
-    Returns None if the source lacks the rows of the first such COMMIT, or does not have the relay's log.
+    The present relay has COMMITs after `applied` whose rows are before its beginning. The new relay begins before the
+    rows of the first such COMMIT, and before the rows of all later ones that the source still has. Returns None if the
+    source lacks the rows of the first such COMMIT, or does not have the relay's log.
     """
     first, origin = reader.first, reader.origin
     if first is None or origin is None or not first.change_no == applied.change_no == origin.change_no:

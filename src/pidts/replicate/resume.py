@@ -231,7 +231,7 @@ def check_not_outdated(origin: Origin, applied: AppliedPlace, where: Where) -> N
             f"the target's checkpoint counts {plural('failover', applied.lsn.change_no)} of the source, but this relay "
             f"only {origin.change_no}"
         )
-        todo = "The task has since run with another relay: empty this relay's folder and start again"
+        todo = "The task has later run with another relay: empty this relay's folder and start again"
         raise Halted("relay-outdated", what, where=where, todo=todo)
 
 

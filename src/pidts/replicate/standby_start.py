@@ -64,9 +64,9 @@ class Known:
 
     all: Counter[Identity]
     awaited: Counter[Identity]
-    """The transactions that were received after the sample's place in the source's log. The standby's log must have
-    all of them after the sample's place in the standby's log, and none before: the standby's log up to the latter place
-    contains only changes that precede the former place.
+    """The transactions that were received after the sample's place in the source's log. The standby's log must have all
+    of them after the sample's place in the standby's log. It has none of them before: up to there, it has only changes
+    from before the sample's place in the source's log.
     """
 
 
@@ -231,7 +231,8 @@ def _back_to(
     """Adds earlier received transactions to `awaited`, back to the transaction `first`, if the relay has it.
 
     `first` is the standby's first transaction after the sampled place. If the standby lagged when the sample was made,
-    its log has, after the sampled place, transactions that the source's log has before the sampled place.
+    some transactions are after the sample's place in the standby's log, and before the sample's place in the source's
+    log.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]

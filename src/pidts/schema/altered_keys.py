@@ -232,7 +232,7 @@ def _key(keys: Sequence[Key], name: str) -> Key | None:
 def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
     """Returns the added keys, without the keys that IF NOT EXISTS skips.
 
-    IF NOT EXISTS compares the name with those of the old keys, even of dropped keys, and of the keys added so far.
+    IF NOT EXISTS skips a key if a key added so far has the same name, or an old key, even a dropped one.
     """
     added: list[AddKey] = []
     for item in _of(AddKey, actions):

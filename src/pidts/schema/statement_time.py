@@ -1,4 +1,4 @@
-"""The time at which the source ran a statement: existing rows get it in a new column with the current time."""
+"""The time at which the source ran a statement. In a new column with the current time, existing rows get this time."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ which order. A member that reaches a missed change passes, and no longer misses 
 other change waits until the members that miss something have also reached it.
 
 The *head* is the structure of the members that miss nothing. If a column is not in the head, but a member has it or
-misses a change with it, G keeps the column. When the last member has reached the structure without it, only the column
-is dropped: nothing else of this member's statement is run.
+misses a change with it, G keeps the column. When the last member has reached the structure without the column, only the
+column is dropped: nothing else of this member's statement is run.
 
 A new table is not a member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
 rows can be written to G. This is possible even if the new table already has an additional index or nullable column.
@@ -151,9 +151,9 @@ class RunDecision:
     passes: bool = False
     """Whether the target has the change already. Then nothing is run, but the change is recorded.
 
-    Even so, only one member passes at a time, and the next decision uses the result. Otherwise two members that drop a
-    column at the same time would each leave the DROP to the other one. Or a member would rely on a column while it is
-    being dropped.
+    Even if nothing is run, only one member passes at a time, and the next decision uses the result. Otherwise two
+    members that drop a column at the same time would each leave the DROP to the other one. Or a member would rely on a
+    column while it is being dropped.
     """
 
     @property
@@ -366,8 +366,8 @@ def _new(one: Arrival) -> frozenset[str]:
 def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
     """Returns the structure that the change leads to, and the arrival whose statement defines it.
 
-    The goal of a late member is the new structure of another member: of the first to arrive that is not late and whose
-    new structure fits the late member's rows.
+    The goal of a late member is the new structure of the first arrived member that is not late and whose new structure
+    fits the late member's rows.
     """
     if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):

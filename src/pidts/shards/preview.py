@@ -100,7 +100,7 @@ def _takes_text(there: ColumnType, here: ColumnType) -> bool:
         return False
     if order_of(here.collation) != order_of(there.collation):  # two texts may be equal in only one of the collations
         return False
-    if there.kind is Kind.CHAR:  # a CHAR removes trailing spaces, and only a value of a CHAR never has trailing spaces
+    if there.kind is Kind.CHAR:  # a CHAR loses trailing spaces, and only values of a CHAR have none
         return here.kind is Kind.CHAR and (here.length or 1) <= (there.length or 1)
     if there.kind is Kind.VARCHAR:
         return _characters(here) <= (there.length or 0)

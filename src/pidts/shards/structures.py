@@ -344,7 +344,7 @@ def _column(column: Column) -> tuple[object, ...]:
 
 
 def _known(text: str | None) -> str | None:
-    """Returns a default in one form for both products, of which one quotes numbers; None if there is none, or NULL."""
+    """Returns a default in one form for both products: only one of them quotes numbers. None: no default, or NULL."""
     if text is None or text.upper() == "NULL":
         return None
     text = _NOW.sub("current_timestamp", text) if _NOW.match(text) else text

@@ -32,7 +32,7 @@ class CopyThreads:
         self.failures: list[BaseException] = []
         self._fetched: dict[int, FetchedPiece] = {}
         self._streamed: dict[ChunkRequest, int] = {}
-        """How many rows are loaded for each request that is one piece, however large it is."""
+        """For each request that is one piece, however large: how many of its rows are loaded so far."""
         # The counts are in the order of the pieces, since each table has one request.
         counts = Counter(piece.request.table for piece in pieces)
         slots = min(len(pieces), context.copy_threads)

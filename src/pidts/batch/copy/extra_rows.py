@@ -64,7 +64,7 @@ def read_extra_rows(
     at_once = any(table.column(name).type.kind in LABELED for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
-    for name, value in own.items():  # the collation may ignore case: then there are also rows of other tables
+    for name, value in own.items():  # the collation may ignore case: then the query also returns rows of other tables
         keys = keys.filter(pc.equal(keys.column(name), value))
     chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
     found = chunk.rows.select(list(narrow.identity))

@@ -9,18 +9,18 @@ often is harmless. If the row has got another key since then, that key is record
 2. Between that COMMIT and the COMMIT of the batch that settles the key: the record exists, and the key is read again.
 3. After only some workers have settled the key: the next run begins with the copy state that all workers have reached.
    In this state the record still has to be read.
-4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. A
-   request is carried out only when all workers have reached the state that contains it. So by then, all workers have
-   settled the records up to that place. The removal checks the epoch in its transaction. So a run that was replaced
-   does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): these records have
-   earlier places than all others.
+4. A record is removed only by a request for later records. The request's `after` is the place of this record or a later
+   place. A request is carried out only when all workers have reached the state that contains it. So by then, all
+   workers have settled the records up to that place. The removal checks the epoch in its transaction. So a run that was
+   replaced does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): these
+   records have earlier places than all others.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only the
 records up to the place that all workers have reached. At or before this place, no worker adds another record.
 
-A schema change that concerns the key makes the copy begin again. Records from before the schema change may have other
-columns or types than the key has now: these are skipped. The new copy reads the keys of all other earlier records in
-any case, so these keys are read twice.
+A schema change that concerns the key makes the copy begin again. A record from before the schema change may have other
+columns or types than the key has now: such a record is skipped. The new copy reads the keys of all other earlier
+records in any case, so these keys are read twice.
 """
 
 from __future__ import annotations

@@ -394,7 +394,7 @@ def _unpacked_at(state: Any, at: int) -> int:
 
 @jit
 def _inner(state: Any, begin: int, size: int) -> int:
-    """Checks the events of a compressed transaction, without changing the open one: only the last event may end it.
+    """Checks the events of a compressed transaction, which only the last event may end. Does not change the open one.
 
     Returns DONE, or the reason why the scan stops.
     """

@@ -78,7 +78,9 @@ class LeftOut:
     key: str
     """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""
     removed: str
-    """A digest of the row that the change removed. Empty: there was none, or equal rows can have different digests."""
+    """A digest of the row that the change removed. Empty: there was no such row, or equal rows can have different
+    digests.
+    """
     time: int
     """When the source made the change, in seconds since 1970; 0: unknown."""
 

@@ -360,9 +360,9 @@ class KnownStructures:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # `before` makes some structures unknown, and each of `turns` has some of these structures, from its Lsn on.
-        # After the last of `turns`, the history is at the catalog's place. Then the statements in `unclear` no longer
-        # matter: the catalog already shows their effects.
+        # `before` makes some structures unknown. Each of `turns` has some of these structures, which are known from its
+        # Lsn on. After the last of `turns`, the history is at the catalog's place. Then the statements in `unclear` no
+        # longer matter: the catalog already shows their effects.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 

@@ -278,7 +278,7 @@ class _Reading:
             yield token
 
     def may_call(self, name: Token) -> bool:
-        """Whether this name may be a function: not in a definition, as a first word, or as the AGAINST of a MATCH."""
+        """Whether this name may be a function. No name is one in a definition, and no first word or AGAINST is one."""
         return not self._defines and name is not self._first and name is not self._against
 
     def ahead(self) -> Iterator[Token]:
