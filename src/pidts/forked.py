@@ -230,7 +230,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def name_process(title: str) -> None:
-    """Sets this process's name in `top` and its arguments in `ps`. A forked process begins with those of its parent.
+    """Sets this process's name in `top` and its arguments in `ps`: a forked process begins with those of its parent.
 
     The name is the title's first word, cut to 15 letters. For `ps`, the kernel reads the arguments from this process's
     memory. The title overwrites the parent's arguments there, so it is cut to their length.

@@ -1,4 +1,4 @@
-"""Creates temporary folders that belong to a running process, and removes those of killed processes.
+"""Creates temporary folders that belong to a running process, and removes the folders of killed processes.
 
 The owner holds a lock on a file in the folder. The kernel releases this lock whenever the process ends, even if it is
 killed. The next process that creates such a folder, for any task, removes the folders whose lock is free.

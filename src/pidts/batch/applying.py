@@ -211,7 +211,7 @@ Floor: TypeAlias = Callable[[TableName], Lsn]
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The progress of full copies that are not complete before, or after, one worker's batch, by source table."""
+    """The progress, by source table, of the full copies that are incomplete before or after one worker's batch."""
 
     before: Mapping[TableName, CopyState]
     after: Mapping[TableName, CopyState]
@@ -287,7 +287,7 @@ class _CommitInput:
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterable[LogPart]:
-        """Returns the changes without those that this worker has committed in an earlier run, when it was ahead."""
+        """Returns the changes, except changes that this worker has committed in an earlier run, when it was ahead."""
         floor = self._floor
         if floor is None:
             return self._log_parts()

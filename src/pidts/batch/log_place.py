@@ -14,7 +14,7 @@ relay by GTID, from its checkpoint on, and the number of replacements in the Lsn
 after the places of all tasks. A task, or a worker, that is further than the first task would apply the changes between
 the two places again. A task that is less far finds that the relay begins after its place (`relay-purged`). The two
 servers may also have the same number: if the new server's log has the same GTIDs at the first task's place, or if a
-relay server has begun anew. Then the checkpoint's GTIDs have to be those of the relay at the checkpoint's place.
+relay server has begun anew. Then the relay must have the checkpoint's GTIDs at the checkpoint's place.
 
 A run may be interrupted at these points:
 

@@ -69,7 +69,7 @@ def long_work(
 
     If the batch moves held tables, no part is committed by itself. The batch is not in the order of the log, since the
     changes of the held tables come first. So an Lsn would not say which changes of the batch are committed. Only the
-    plan shows whether held tables move: they may be held on another worker, and the worker's own places lack them.
+    plan shows whether held tables move: if a table is held on another worker, this worker's own places lack the table.
     """
     split_rows = None if plan.moves_held else context.split_rows
     return partial(_written, context, commit, plan.log, plan.tables, split_rows, batch)

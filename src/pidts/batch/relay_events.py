@@ -20,7 +20,7 @@ log_format = lru_cache(maxsize=16)(format_of)
 def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:
     """Returns the statement of an entry as the source wrote it, with the modes under which it ran.
 
-    If the transaction has several statements, the text has all of them, and the modes are those of the first.
+    If the transaction has several statements, the text has all of them, and the modes belong to the first statement.
     """
     for query in statement_events(relay, entry):
         ran = entry.transaction
@@ -31,7 +31,7 @@ def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:
 
 
 def statement_events(relay: RelayReader, entry: LogEntry) -> Iterator[Query]:
-    """Yields the statements of an entry, without those that control the transaction."""
+    """Yields the statements of an entry, except statements that control the transaction."""
     begin, extent = entry.transaction.begin, entry.extent
     if entry.prepared is not None:
         begin, extent = entry.prepared.begin, entry.prepared

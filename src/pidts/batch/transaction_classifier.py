@@ -118,7 +118,7 @@ class TransactionClassifier:
     def of_schema_change(self, transaction: Transaction, logged: Logged = tuple) -> Relevance:
         """Returns the relevance of a transaction's statement, whatever rows the transaction has.
 
-        `logged` reads its statements from the log, to find their side effects.
+        `logged` reads the transaction's statements from the log, to find their side effects.
         """
         if transaction.ddl is None:
             return _NOTHING

@@ -163,7 +163,7 @@ class Workers:
 
         From now on, all workers have the highest of their batch numbers. The numbers differ after a batch in which one
         worker had nothing to store. If they stayed different, the worker with the higher number would skip a new
-        batch's chunk: it would take the batch for one that it has already written.
+        batch's chunk: it would mistake the batch for one that it has already written.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]
@@ -185,7 +185,7 @@ class Workers:
         return workers, begin, checkpoints[latest_there]
 
     def moved(self, end: PlanState, gtid: str = "", place: LogPlace = _UNKNOWN, dealing: str = "") -> Workers:
-        """Returns the workers after a batch; none goes back. Without `place`'s log file, they keep their log files."""
+        """Returns the workers after a batch; none goes back. If `place` has no log file, the workers keep theirs."""
         moved = list[Checkpoint]()
         is_plain = not (end.copy or end.held or dealing)
         places = end.places

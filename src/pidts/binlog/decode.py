@@ -169,7 +169,7 @@ def times_of(facts: LogFacts) -> EventTimes:
 
 
 def new_decoder(facts: LogFacts, *, is_final: bool = False) -> RowDecoder:
-    """Returns the compiled decoder or the plain one; the arguments are those of `RowDecoder`."""
+    """Returns the compiled decoder or the plain decoder; the arguments are as for `RowDecoder`."""
     if not compiled():
         return RowDecoder(facts, is_final=is_final)
     from pidts.binlog.kernel.routed import RoutedDecoder  # loads the compiler, so only when needed
@@ -178,7 +178,7 @@ def new_decoder(facts: LogFacts, *, is_final: bool = False) -> RowDecoder:
 
 
 class RowDecoder:
-    """Collects the rows of a stream of events, without those that the source rolled back to a savepoint."""
+    """Collects the rows of a stream of events, except rows that the source rolled back to a savepoint."""
 
     def __init__(self, facts: LogFacts, *, is_final: bool) -> None:
         """`is_final`: nothing in this log is rolled back, so rows may be returned before their transaction ends."""

@@ -82,7 +82,7 @@ class TableRows:
         self.after.truncate(after)
 
     def take(self, early_filter: EarlyFilter | None = None) -> ChangeBatch:
-        """Returns the rows so far as one batch, without those that an early filter leaves out; a new batch begins."""
+        """Returns the rows so far as one batch, except rows that an early filter leaves out; a new batch begins."""
         ops = pa.Array.from_buffers(pa.int8(), len(self.ops), [None, pa.py_buffer(bytes(self.ops))])
         lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), len(self.lsns), [None, pa.py_buffer(b"".join(self.lsns))])
         before = self._struct(self.before, pc.not_equal(ops, int(Op.INSERT)))
@@ -216,7 +216,7 @@ class _ImageReader:
 
 
 def check_structure(table: Table, table_map: TableMap) -> list[MakeReader]:
-    """Returns a reader for each column. Raises if the known structure is not that of the table map."""
+    """Returns a reader for each column. Raises if the known structure does not fit the table map."""
     if len(table_map.wires) != len(table.columns):
         raise DecodeError(
             "structure-mismatch",

@@ -86,7 +86,7 @@ class TransactionScanner:
         return self._skipped if self._open is not None else self._reached <= self.previous
 
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
-        """Continues after transactions that other code has found; the arguments are those of the last transaction."""
+        """Continues after transactions that other code has found; the arguments describe the last transaction."""
         self.previous = self._reached = lsn
         self._gap = self._open = None
         self.timestamp = timestamp
@@ -253,7 +253,7 @@ class TransactionScanner:
 
 
 def _script(statements: Sequence[tuple[str, str]]) -> str:
-    """Joins a transaction's statements, with USE before a statement whose database is not that of the one before."""
+    """Joins a transaction's statements, with USE before each statement that has another database than the last one."""
     texts: list[str] = []
     schema = statements[0][0] if statements else ""
     for used, sql in statements:

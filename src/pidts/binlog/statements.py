@@ -126,7 +126,7 @@ _STATEMENTS = (EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LO
 
 
 def logged_statements(walker: LogWalker, events: Iterable[bytes | memoryview]) -> Iterator[Query]:
-    """Yields the statements among raw events, without those that control a transaction."""
+    """Yields the statements among raw events, except statements that control a transaction."""
     for raw in events:
         event = walker.feed(raw)
         if event.type in _STATEMENTS:

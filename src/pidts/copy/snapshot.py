@@ -22,7 +22,9 @@ from pidts.source.rows import stream_rows
 from pidts.source.structures import quoted_table
 
 _LOCK_SECONDS = 2
-"""The longest wait for the table's lock. While the statement waits for earlier transactions, later writers wait."""
+"""The longest wait for the table's lock. While the statement waits for earlier transactions, it makes later writers
+wait.
+"""
 
 
 @dataclass(frozen=True, slots=True)

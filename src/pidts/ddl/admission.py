@@ -50,9 +50,9 @@ class Admission:
     """
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """For each member whose entry changes: the columns that the member has dropped and the target still has."""
+    """For each member whose record changes: the columns that the member has dropped and the target still has."""
     missed: MissedChanges = field(default_factory=dict)
-    """For each member whose entry changes: the schema changes that the member misses."""
+    """For each member whose record changes: the schema changes that the member misses."""
 
     @property
     def writers_wait(self) -> bool:

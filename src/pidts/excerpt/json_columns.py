@@ -1,8 +1,8 @@
 """Converts whole columns to text with Arrow's kernels: TIME for a data frame, and every value for JSON.
 
-The forms are those of `json_value`, which takes one value at a time. Numbers are JSON numbers, but DECIMAL is text, so
-that no digit is lost. Dates and times are ISO text, a TIMESTAMP in UTC with a final `Z`. Text is text, JSON the text of
-its document. Bytes are base64. A date that does not exist in the calendar has the server's form.
+The forms are the same as in `json_value`, which takes one value at a time. Numbers are JSON numbers, but DECIMAL is
+text, so that no digit is lost. Dates and times are ISO text, a TIMESTAMP in UTC with a final `Z`. Text is text, JSON
+the text of its document. Bytes are base64. A date that does not exist in the calendar has the server's form.
 """
 
 from __future__ import annotations

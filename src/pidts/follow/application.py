@@ -28,7 +28,7 @@ from pidts.replicate import AppliedPlace
 _MOST_BODY = 1 << 20
 _MOST_WAIT = 10.0
 _THREADS = 64
-"""The number of requests that may wait for log or read files at the same time; a follower makes one at a time."""
+"""The number of requests that may wait for log or read files at the same time; a follower sends one at a time."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 Result = TypeVar("Result")
 Endpoint = Callable[["RelayApplication", Request, ServedRelay], Awaitable[Response]]

@@ -346,7 +346,10 @@ class ServedRelay:
             raise self._differs(has)
 
     def _next_records(self, has: IndexPrefix, data: bytes) -> SegmentPiece | None:
-        """Returns the next whole records with their events, or only some events of the first if it has too many."""
+        """Returns the next whole records with their events.
+
+        If the first record has too many events, returns only some of them.
+        """
         named = len(MAGIC) + len(self._format(has.segment)) if not has.index_bytes else 0
         taken, log_end = 0, named
         for after, payload in payloads(data):

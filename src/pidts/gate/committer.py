@@ -104,7 +104,9 @@ class ChannelCommitter:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
         self._own: DatacenterSession | None = None
         self._others: list[DatacenterSession] = []
-        """The connections that have written the pieces of the last log part, and will write those of the next one."""
+        """The connections that have written the pieces of the last log part, and will write the pieces of the next log
+        part.
+        """
         self._is_clean = False
         """Whether it is certain that no rows are after `transfer_checkpoint`, as after each commit of this object."""
         self.times = CommitMeter()
@@ -323,7 +325,7 @@ class ChannelCommitter:
 
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yields the rows in pieces of similar size, each with its last row's numbers. `last`: those of the last piece."""
+    """Yields the rows in pieces of similar size, each with its last row's numbers. `last`: the last piece's numbers."""
     yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
 
 

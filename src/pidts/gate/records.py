@@ -132,7 +132,10 @@ def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
 
 
 def _lsns(values: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
-    """Returns the Lsns as an array for numpy: all have the same number of bytes, so it is the column's buffer."""
+    """Returns the Lsns as an array of numpy.
+
+    All Lsns have the same number of bytes, so the array is the column's buffer.
+    """
     column = values.combine_chunks().cast(pa.binary(Lsn.SIZE))
     begin = column.offset * Lsn.SIZE
     return np.frombuffer(column.buffers()[1], np.uint8)[begin : begin + len(column) * Lsn.SIZE].view(_LSN)

@@ -141,7 +141,7 @@ def _altered(table: TableName, actions: Iterable[Action], before: Structures, af
 
 
 def _has_effect(action: Action, old: Table, actions: Sequence[Action]) -> bool:
-    """Whether a clause with IF [NOT] EXISTS changes the table. A column that another clause drops is absent."""
+    """Whether a clause with IF [NOT] EXISTS changes the table. A column that another clause drops counts as absent."""
     there = {column.name.lower() for column in old.columns}
     match action:
         case AddColumn(column=column, if_not_exists=True):

@@ -1,7 +1,7 @@
 """Logs in with the password that a file has now, so that a running task survives changes of the password.
 
 Servers lock accounts after a few refused logins in a row (FAILED_LOGIN_ATTEMPTS of MySQL, max_password_errors of
-MariaDB). So a login that cannot know which password the server has now tries few passwords:
+MariaDB). A login cannot know which password the server has at present. So it tries only a few passwords:
 
 - First comes the last password that the server has accepted. As long as the file is ahead of the server, no login is
   refused. After the server's change, the first login of each process is refused once.

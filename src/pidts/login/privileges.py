@@ -55,7 +55,7 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Privileges:
-    """The privileges that an account was granted, and those that MySQL's partial revokes have taken away (`taken`)."""
+    """The privileges that an account was granted, and those that partial revokes of MySQL have removed (`taken`)."""
 
     given: tuple[Privilege, ...]
     taken: tuple[Privilege, ...]

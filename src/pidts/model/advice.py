@@ -74,7 +74,7 @@ def with_service(text: str, options: str, serve_options: str = "") -> str:
 
 
 def with_place(text: str, source: str, place: str) -> str:
-    """Returns the text. In its commands, SOURCE and LSN are replaced by those of a schema change, if they are known.
+    """Returns the text. In its commands, a schema change's source and Lsn replace SOURCE and LSN, if they are known.
 
     `place` is an Lsn, or a log file and a byte.
     """

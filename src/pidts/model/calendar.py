@@ -1,7 +1,7 @@
 """Zero and partial dates, which MySQL stores, but no calendar has: `0000-00-00`, `2024-00-15`, also `2023-02-31`.
 
-Such a date is in the same Arrow column as real dates, as a number far below those of all real dates. So one comparison
-shows a writer whether a column has such dates.
+Such a date is in the same Arrow column as real dates, as a number far below the numbers of all real dates. So one
+comparison shows a writer whether a column has such dates.
 """
 
 from __future__ import annotations

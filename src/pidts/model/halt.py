@@ -53,7 +53,9 @@ class Halt:
     is_decided: bool = False
     """Whether an operator has given a ddl command for the statement since the task has halted there."""
     into_zone: str | None = None
-    """The zone of the target, whose tables cannot be copied again (`pidts.apply.apply_rules`); None: it is no zone."""
+    """The zone of the target, whose tables cannot be copied again (`pidts.apply.apply_rules`); None: the target is no
+    zone.
+    """
 
     @property
     def place(self) -> str:

@@ -31,7 +31,7 @@ class LogFile:
         return cls(name, *creation(head), server)
 
     def is_another(self, there: LogFile) -> bool:
-        """Whether `there` is not this file, although it has the same name."""
+        """Whether `there` is another file of the same name."""
         return self.name == there.name and (self.created, self.server_id) != (there.created, there.server_id)
 
     def is_made_anew(self, there: LogFile) -> bool:

@@ -21,7 +21,7 @@ class RowLock:
     table: Table
     """The target table. Held changes that record no structure have the columns of this table."""
     id: str
-    """A digest of the key, which identifies the lock among those of the table."""
+    """A digest of the key, which identifies the lock among the locks of the table."""
     key: str
     """The key's values, packed (`pidts.apply.uncopied_keys.packed`)."""
     shown: str

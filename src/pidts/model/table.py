@@ -102,7 +102,7 @@ class Table:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Returns the primary key's columns, else those of the first unique key without nullable columns, else none."""
+        """Returns the columns of the primary key, else of the first unique key without nullable columns, else none."""
         for key in self.keys:
             if key.primary:
                 return key.columns

@@ -170,7 +170,7 @@ class LogEntry:
     ends: bytes = field(default=b"", repr=False)
     """For several transactions: the byte after each of them, as 64-bit numbers in this machine's order."""
     first_timestamp: int = 0
-    """The time of the first of several transactions. The entry's own time is that of the last one."""
+    """The time of the first of several transactions. The entry's own time is the time of the last transaction."""
     joined_groups: CommittedEventGroups | None = None
     """If the entry joins several steps of XA transactions: the places of the rows that its COMMITs commit; otherwise
     None. No other entry has these rows, and this entry has no other rows: its PREPAREs and ROLLBACKs apply none.

@@ -1,7 +1,8 @@
 """The types that a task file chooses for columns of a PostgreSQL target, instead of the usual ones.
 
-A choice concerns all columns of a type, those of some tables, or one column. Only types that can store the values are
-allowed. If only some values fit (`bigint unsigned` as `bigint`), the server refuses a row with another value.
+A choice concerns all columns of a type, the columns of this type in some tables, or one column. Only types that can
+store the values are allowed. If only some values fit (`bigint unsigned` as `bigint`), the server refuses a row with
+another value.
 """
 
 from __future__ import annotations

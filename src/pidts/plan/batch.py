@@ -40,7 +40,8 @@ class LogSlice:
     tables. None: all tables.
     """
     without: frozenset[TableName] = frozenset()
-    """Tables whose rows are not taken: they are held, have own slices, or are not copied and have no key."""
+    """Tables whose rows are not taken: they are held, have slices of their own, or have no key and are not copied yet.
+    """
     is_returned: bool = False
     """Whether only removed rows are taken from the slice: its changes came from the target's zone."""
     has_notes: bool = False
@@ -180,7 +181,7 @@ def _take_main(
     joined: JoinedTables,
     relevance_of: RelevanceOf,
 ) -> None:
-    """Takes the rows of an entry, except those of the tables in `without`."""
+    """Takes the rows of an entry, except rows of the tables in `without`."""
     transaction = entry.transaction
     relevance = joined.narrow(relevance_of(entry), transaction.lsn)
     if relevance.comes_back:

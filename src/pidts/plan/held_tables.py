@@ -141,7 +141,7 @@ class HeldTablesOfBatch:
         self.held += released
 
     def _advance(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
-        """Advances tables with the released tables that they reach, and removes the latter from the sorted `released`.
+        """Advances tables together with the released tables that they reach, and shortens `released` by these.
 
         `size` counts the log that these and earlier tables have taken.
         """

@@ -161,7 +161,7 @@ class Places:
         return self.exceptions.get(table, self.lsn)
 
     def has_all_of(self, other: Places) -> bool:
-        """Whether no table is further in `other` than here."""
+        """Whether every table is at least as far here as in `other`."""
         if other.lsn > self.lsn:
             return False
         theirs, names = other.exceptions, self.exceptions.keys() & self._unlike(other)
@@ -185,7 +185,7 @@ class Places:
         return self.index.targets(key, target_name)
 
     def _unlike(self, other: Places) -> Collection[TableName]:
-        """Returns all tables with an exception here or in `other`, without those that surely have equal places."""
+        """Returns the tables that are held here or in `other`, except tables that surely have equal places."""
         if self.index is not None and other.index is not None:
             return self.index.unlike(other.index)
         return {*self.exceptions, *other.exceptions}
@@ -229,7 +229,7 @@ class PlanState:
 
     @property
     def open_requests(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests that are not settled: those of `reading`, and earlier requests that are kept."""
+        """Returns the requests that are not settled: the requests in `reading`, and earlier requests that are kept."""
         kept = (state.kept for state in self.copy.values() if state.kept is not None)
         return (*self.reading, *kept)
 
@@ -296,7 +296,7 @@ class PlanState:
     def joined(self, copy: Mapping[TableName, CopyState]) -> PlanState:
         """Returns the state with further tables, whose copy begins, or begins again. Each joins after its `since`.
 
-        The requests of a table that begins again continue the numbers: in one run, numbers are unique.
+        If a table begins again, its requests continue the earlier numbers, since numbers are unique in one run.
         """
         begun = {
             name: replace(state, reads=self.copy[name].reads, settled=self.copy[name].settled)
@@ -397,7 +397,7 @@ def inside_batch(lsn: Lsn, copy_json: str, later: Places, dealing: str) -> str:
 
     The batch begins with a checkpoint that has this Lsn and text, and ends at the places `later`. `dealing` says how
     the batch's rows are assigned to workers, which in the first batch of a run may differ from the text. The copy
-    progress is that of the batch's start. A schema change in the batch may have renamed a table, or made its copy begin
+    progress is as of the batch's start. A schema change in the batch may have renamed a table, or made its copy begin
     again, and this progress does not show it. So a run that uses the progress begins at the batch's start.
     """
     start = PlanState.from_checkpoint(lsn, copy_json)

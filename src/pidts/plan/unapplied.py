@@ -95,8 +95,9 @@ class WaitingTableSearch:
     ) -> LogEntry | None:
         """Returns the first entry with a change of a waiting table that the target lacks.
 
-        `places` has the place up to which the target has each waiting table. Returns None if the target lacks no such
-        change, or if the search has not reached it yet: one call reads only a part of a long log.
+        `places` has the place up to which the target has each waiting table. Returns None if the target has all changes
+        of waiting tables, or if the search has not reached the first missing change yet: one call reads only a part of
+        a long log.
         """
         known = self._places
         if not all(name in known and at >= known[name] for name, at in places.items()):

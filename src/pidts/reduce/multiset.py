@@ -43,7 +43,10 @@ def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Tab
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """The images of a batch's changes: first the removed rows, then the new ones. A place is an index among both."""
+    """The images of a batch's changes: first the removed rows, then the new ones.
+
+    A place is an index into the two lists together.
+    """
 
     before: list[pa.Array]
     after: list[pa.Array]

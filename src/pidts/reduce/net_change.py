@@ -100,8 +100,8 @@ class NetChange:
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
     likely_new: pa.BooleanArray | None = None
-    """For each row of `upserts`, true if, according to the log, no row has its key after `deletes`. If the target does
-    have such a row, the new row replaces it. None: not known.
+    """For each row of `upserts`, true if the log shows that no row has its key once `deletes` are removed. If the
+    target has a row with this key nevertheless, the new row replaces it. None: not known.
     """
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table; otherwise None."""

@@ -39,7 +39,8 @@ chunk of the copy may have loaded it.
 The target table may be *wider*: it may have columns that a row's own table lacks. A new row must not keep values in
 these columns from another table's row, or from a row of a dropped table of the same name. A row is new to its table
 after an INSERT, after an UPDATE from another key, and if it was copied. Then the target's row with the same key is
-removed first, whichever table it belongs to. A row that its table already had keeps its values in these columns.
+removed first, whichever table it belongs to. If a row's own table already had the row, the row keeps its values in
+these columns.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def net_changes(
 ) -> list[NetChange]:
     """Reduces batches to one `NetChange` per table with changes, or to several for tables in `own`.
 
-    Batches of one table are in log order, except those of merged tables, which are sorted here. Copied rows count as
+    Batches of one table are in log order, except batches of merged tables, which are sorted here. Copied rows count as
     earlier than all changes of the log, wherever they are in `batches`.
 
     - `watched` has, for each table, the columns by which two rows of the target can collide although their identities
@@ -233,7 +234,7 @@ def _expected(
 ) -> ExpectedRows:
     """Returns each key's row before the batch's first change of the key, and the deleted keys that had no such row.
 
-    A key without such a row has a row that the batch itself inserts and deletes.
+    If a deleted key had no such row, the batch itself has inserted and deleted a row with this key.
     """
     table, start = batch.table, nets.column("start")
 

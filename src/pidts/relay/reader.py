@@ -67,7 +67,9 @@ class _FileRange:
 
     begin: Lsn
     end: Lsn
-    """The end of an entry in this file. So for each place from `begin` to `end`, the next entry is in this file."""
+    """The end of an entry in this file. So after any place between `begin` and `end`, the next entry is also in this
+    file.
+    """
     file: LogFile
 
 
@@ -247,7 +249,7 @@ class RelayReader:
         raise Halted("other-source", what, where=where, todo=OWN_RELAY)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
-        """Whether the remaining segments have all entries after `last`; the purged segments had none of them."""
+        """Whether all entries after `last` are in the remaining segments, and none was in the purged segments."""
         try:
             found = self._index.segment_of(last)
         except Halted:
@@ -392,7 +394,7 @@ class RelayReader:
         return None
 
     def log_file(self, lsn: Lsn) -> LogFile | None:
-        """Returns the log file of the entry that ends at this Lsn; if no entry ends there, that of the next entry.
+        """Returns the log file of the entry that ends at this Lsn, or of the next entry if no entry ends there.
 
         Returns None if the relay has no such entry of this server, or cannot read it: `entries` reports damage. If the
         relay begins at this Lsn, the next entry may be in a later file.

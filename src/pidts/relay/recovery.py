@@ -40,9 +40,9 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 Undecided = PreparedEventGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, keyed by their names.
 
-Their events stay where they were received. The index shows which transactions are undecided: each segment's header
-names the transactions that are undecided at its start, and each entry names the transaction that it prepares, commits
-or rolls back. So neither a restart nor a reader needs the index of an earlier segment. An entry that commits a
+Their events stay where they were received. The index shows which transactions are undecided. Each segment's header
+names the transactions that are undecided at the segment's start. Each entry names the transaction that it prepares,
+commits or rolls back. So neither a restart nor a reader needs the index of an earlier segment. An entry that commits a
 transaction also names the place of the rows.
 """
 

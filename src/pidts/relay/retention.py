@@ -1,4 +1,4 @@
-"""Decides which segments may be purged: those that are old enough and that all tasks have applied, but never the last.
+"""Decides which segments may be purged: all tasks have applied them, they are old enough, and they are not the last.
 
 A dry run and a purge use the same decision. A purge has these steps, under the lock of the needs:
 

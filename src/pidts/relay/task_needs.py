@@ -119,7 +119,7 @@ class TaskNeed:
         self._task, self._keep_seconds = task, keep_seconds
 
     def begin(self) -> None:
-        """Makes sure that the task has a recorded need: that of the last run, or the whole relay for a new task."""
+        """Makes sure that the task has a recorded need: the last run's need, or the whole relay for a new task."""
         with needs_locked(self._folder):
             if not any(need.task == self._task for need in read_needs(self._folder)):
                 write_need(self._folder, Need(self._task, None, self._keep_seconds, is_local=True))

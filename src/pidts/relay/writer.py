@@ -365,7 +365,7 @@ class RelayWriter:
         self._state = replace(self._state, lsn=lsn)
 
     def _accept_some(self, written: bytes, lsn: Lsn) -> Lsn:
-        """Counts the complete records among those that were written together; returns the Lsn of the last one."""
+        """Counts the complete records among records that were written together; returns the Lsn of the last of them."""
         begin = self._index_size
         for behind, payload in payloads(written):
             self._index_size = begin + behind

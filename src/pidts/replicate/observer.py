@@ -111,7 +111,7 @@ class Observer:
             return
         reading = received.position(origin.log_base)
         if ends_before(files, reading):
-            return  # The listed files are not those of the received log; `LogWatch` handles this case.
+            return  # The listed files belong to another log than the received one; `LogWatch` handles this case.
         logs = SourceLogs(files, expire_seconds(limits), int(limits.get("max_binlog_total_size", 0)), now)
         found = outlook(logs, reading, self._state().source_time)
         if found.warning and (self.outlook is None or self.outlook.warning != found.warning):

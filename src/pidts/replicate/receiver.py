@@ -36,7 +36,10 @@ class Receiver:
         arrivals: ReceiveTimeWriter | None = None,
         lag: Callable[[], KnownLag] = KnownLag,
     ) -> None:
-        """`lag` returns the known lag, for estimating when the source committed. `arrivals`: None to record none."""
+        """`lag` returns the known lag, for estimating when the source committed.
+
+        Without `arrivals`, no times are recorded.
+        """
         self._writer, self._resume, self._where = writer, resume, where
         self._arrivals, self._lag = arrivals, lag
         self._is_compiled = compiled()

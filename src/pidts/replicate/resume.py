@@ -15,12 +15,12 @@ The cases:
 4. Another server, with GTIDs configured: if the server has executed all transactions of the relay, continue by GTID. If
    it has not, wait for a limited time. Without GTIDs, continue at the place that was found in a standby's log
    (`standby_start`).
-5. An empty relay, but the target has a checkpoint: if the GTIDs before the checkpoint's position are those of the
-   checkpoint, continue at this position. If they are not, this is another server, and continuing is only possible by
-   GTID. The checkpoint also names the log file of its position, with the second in which the file was created. If the
-   same server has made this file anew, the server was reset or restored: halt. The position and the file are stored in
-   one row, so they belong together after any crash. If tables wait at an earlier place, the position is that place, and
-   may be in an earlier file. The comparison is still right, since it finds the file by the name in the checkpoint.
+5. An empty relay, but the target has a checkpoint: if the GTIDs before the checkpoint's position equal the checkpoint's
+   GTIDs, continue at this position. If they differ, this is another server, and continuing is only possible by GTID.
+   The checkpoint also names the log file of its position, with the second in which the file was created. If the same
+   server has made this file anew, the server was reset or restored: halt. The position and the file are stored in one
+   row, so they belong together after any crash. If tables wait at an earlier place, the position is that place, and may
+   be in an earlier file. The comparison is still right, since it finds the file by the name in the checkpoint.
 """
 
 from __future__ import annotations

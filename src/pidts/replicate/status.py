@@ -84,7 +84,10 @@ class ReplicatorState:
 
 
 class StatusFile:
-    """Writes the state to a file every second, less often if idle, at once if connection, error or warning change."""
+    """Writes the state to a file every second, or less often while idle.
+
+    A change of connection, error or warning is written at once.
+    """
 
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path

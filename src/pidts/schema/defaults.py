@@ -145,7 +145,7 @@ def _zero(column: Column) -> str | None:
 def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], dialect: Dialect) -> tuple[Column, ...]:
     """Returns the columns with the defaults that older servers add to TIMESTAMP columns.
 
-    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL and has no default gets a default.
+    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL gets a default, unless it has one.
     For the table's first TIMESTAMP column, this is the current time, and for all others the zero date. `defined` has
     the names of the columns that the statement defines; all other columns keep their defaults.
     """

@@ -142,7 +142,10 @@ def _number(value: TextLiteral | BytesLiteral | Number) -> Decimal:
 
 
 def _whole(value: TextLiteral | BytesLiteral | Number) -> int:
-    """Returns the whole number that servers store. A half is rounded away from zero, with an exponent to even."""
+    """Returns the whole number that servers store.
+
+    A half is rounded away from zero, but to even if the number has an exponent.
+    """
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 

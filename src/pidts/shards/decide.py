@@ -89,7 +89,7 @@ class ShardGroup:
     target: TableName
     mode: ShardMode
     agreed: Table
-    """The structure that the group has agreed on: that of the target table, as far as the members show it."""
+    """The structure that the group has agreed on: the target table's structure, as far as the members show it."""
     members: Mapping[Member, Table]
     """Each member's structure after all its finished changes, with the column names of the target."""
     arrivals: Mapping[Member, Arrival]

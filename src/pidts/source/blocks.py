@@ -35,7 +35,9 @@ class BlockReader(PacketReader):
         self._block_at = self._block.ctypes.data
         self._found = np.zeros(4, np.int64)
         self._left: int | None = None
-        """The number of bytes of a long event's current packet that the caller has not got yet; None: no long event."""
+        """The number of bytes of a long event's current packet that the caller has not got yet; None: there is no such
+        event.
+        """
         self._goes_on = False
         """Whether the long event continues in another packet after the current packet."""
         self._due = 0

@@ -253,7 +253,7 @@ def where_of(connection: Session) -> Where:
 
 
 def variables(connection: Session, *names: str) -> dict[str, str]:
-    """Returns the values of global variables, without those that the server does not have."""
+    """Returns the values of global variables. Leaves out variables that the server does not have."""
     placeholders = ", ".join(["%s"] * len(names))
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({placeholders})", names)
     return {str(name).lower(): str(value) for name, value in rows}

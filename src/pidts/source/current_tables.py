@@ -24,7 +24,7 @@ _SETTLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CurrentTables:
-    """All structures, as read between the positions `began` and `ended`: with or without schema changes in between."""
+    """All structures, as read between the positions `began` and `ended`. They may lack schema changes in between."""
 
     history: KnownStructures
     dialect: Dialect

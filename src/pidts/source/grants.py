@@ -37,7 +37,7 @@ def sees_all_schemas(connection: Session, server: ServerInfo) -> bool:
 
 
 def current_grants(connection: Session, server: ServerInfo) -> list[str]:
-    """Returns all grants of this session, including those of its active roles (which MariaDB shows anyway)."""
+    """Returns all grants of this session, including the grants of its active roles (which MariaDB shows anyway)."""
     names_roles = not server.is_mariadb and server.number >= (8, 0, 0)
     return privileges.current_grants(lambda sql: query(connection, sql), names_roles=names_roles)
 

@@ -4,7 +4,7 @@
 `start_over` is for a schema change that touches keys: a copy begins again, and the copied rows are removed first. Some
 copied rows may have been loaded ahead of the log, after the schema change on the source. Together with earlier rows,
 such rows may violate the source's keys. Then these keys could not be created. So before such a schema change is run,
-the table is emptied and gets all of its keys, including those that `finish` would create.
+the table is emptied and gets all of its keys, including the keys that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
 DDL is part of a transaction, all statements are in one transaction. The last step before the COMMIT locks the

@@ -57,7 +57,7 @@ def recorded_keys(
 
 
 def has_recorded_keys(session: TargetSession, task: str, source: str, request: ChunkRequest) -> bool:
-    """Whether there are records after the last settled one, including those of a worker that is ahead."""
+    """Whether there are records after the last settled record, including records of a worker that is ahead."""
     return bool(_next(session, task, source, request, 1))
 
 

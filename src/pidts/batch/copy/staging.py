@@ -69,7 +69,7 @@ def _written(file: Path) -> Iterator[None]:
 
 
 def marked_absent(keys: pa.Table) -> pa.Table:
-    """Returns keys that the source does not have, with a mark: a stored chunk may have rows or such keys."""
+    """Marks keys that the source does not have, so that they differ from the rows of a stored chunk."""
     return keys.replace_schema_metadata(_ABSENT)
 
 

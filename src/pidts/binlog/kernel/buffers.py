@@ -74,7 +74,7 @@ class ImageBuffers:
         self._block = block
 
     def _begin(self) -> None:
-        """Makes room for the first rows. Values of varying size get as much room as those of the last batch had."""
+        """Makes room for the first rows. Values of varying size get as much room as in the last batch."""
         block, places = _first_block(self._cells)
         self._block = block.copy()
         self.columns[:, :2] = places + address(self._block)

@@ -79,8 +79,8 @@ SIDE = 16
 PLACE = 24
 NEEDED = 32
 HELP = 40
-"""The address of entries, one for each JSON document of which plain code has made the text. An entry has the address of
-the document, and the address and the size of the text.
+"""The address of entries, one for each JSON document whose text plain code has made. An entry has the address of the
+document, and the address and the size of the text.
 """
 HELPS = 48
 PREFIX = 56

@@ -57,7 +57,7 @@ def limit_of(digits: int) -> int:
 
 @inline
 def group(address: int, place: int, digits: int, flip: int) -> int:
-    """Returns one group of a decimal's digits. `flip` is 255 for negative numbers, of which all bits are inverted."""
+    """Returns one group of a decimal's digits. `flip` is 255 for negative numbers, whose bits are all inverted."""
     value = 0
     for byte in range(_bytes_of(digits)):
         found = load8(address + place + byte) ^ flip

@@ -38,7 +38,7 @@ class Presences:
     def entered(self, bitmaps: bytes, null_bytes: int) -> tuple[int, int]:
         """Returns the number of a presence that lacks columns, and the address of its bitmaps.
 
-        The bitmaps are those of a batch's column `partial`. `null_bytes` is the argument `bitmaps` of `read_rows`.
+        The bitmaps have the form of a batch's column `partial`. `null_bytes` is the argument `bitmaps` of `read_rows`.
         """
         number = self._numbers.get(bitmaps)
         if number is None:

@@ -1,4 +1,4 @@
-"""Chooses how the compiled loop reads each column. For plain code, `pidts.binlog.values.columns` chooses it."""
+"""Chooses how the compiled loop reads each column. `pidts.binlog.values.columns` makes this choice for plain code."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._state[r.COMMIT] = _NO_COMMIT
         self._unpacked = UnpackedTransactions.none()
         self._groups: CommittedEventGroups | None = None
-        """The groups to decode, if these are groups in which XA transactions were prepared."""
+        """The event groups to decode, if XA transactions were prepared in them; otherwise None."""
         self._commits: Sequence[int] = ()
         """For each of these groups, the byte of the log file at which its committing event begins."""
         self._state[r.UNCOMPRESS], self._state[r.DONE_SIZE] = UNCOMPRESS, address(self._done_size)

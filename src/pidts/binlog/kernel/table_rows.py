@@ -69,7 +69,7 @@ class CompiledRows:
             self.memory.back_to(count)
 
     def take(self, early_filter: EarlyFilter | None = None) -> ChangeBatch:
-        """Returns the rows so far as one batch, without those that an early filter leaves out; a new batch begins."""
+        """Returns the rows so far as one batch, except rows that an early filter leaves out; a new batch begins."""
         batch = arrays.batch(self.table, self.memory, self.memory.partial())
         if early_filter is not None:
             batch = early_filter.of(batch)

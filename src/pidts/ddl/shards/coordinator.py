@@ -167,8 +167,8 @@ class ShardGroups:
         """Returns the decision about a member that arrives.
 
         A member that gets a `RunDecision` carries it out and reports its end. Every other member calls `still` when
-        `moves` has changed, and this method again if `still` returns None. An arrival from an attempt that a later
-        attempt has replaced raises `Fenced`: otherwise the later attempt, which also arrives, would not be informed
+        `moves` has changed, and this method again if `still` returns None. If a later attempt has replaced the
+        arrival's attempt, `Fenced` is raised. Otherwise the later attempt, which also arrives, would not be informed
         that the change is done.
         """
         with self._moved:
@@ -277,7 +277,7 @@ class ShardGroups:
             self._notify()
 
     def missed_after(self, decision: RunDecision, arrival: Arrival) -> MissedChanges:
-        """Returns the changes that members miss after the decision is carried out, for members whose entry changes."""
+        """Returns the changes that members miss once the decision is carried out, for members for which they change."""
         target = arrival.after.name
         with self._moved:
             state = self._state(target)

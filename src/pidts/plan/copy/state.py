@@ -64,7 +64,7 @@ not read the row. So a batch that keeps the request needs `upto`: without it, th
 copy.
 
 **The end.** Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy still has
-the table, as done. Later states do not have it. So a task with thousands of tables pays only for those that it copies.
+the table, as done. Later states do not have it. So a task with thousands of tables pays only for tables that it copies.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ Any other record begins a new entry. So the reader, which checks that entries fo
 An ordinary transaction and a step of an XA transaction are never in one entry. The rows of an XA COMMIT are not at the
 COMMIT's place in the log, but in the event group that prepared the transaction. The COMMIT's record names this group.
 
-An entry of XA steps begins with a COMMIT. The time of an entry is that of its first transaction, and a PREPARE applies
-nothing. So if an entry began with a PREPARE, its time could be much earlier than the first change that it applies. Two
-kinds of records may follow: COMMITs of groups in the same segment and log file, and steps that have nothing to apply
-(PREPARE, ROLLBACK). If the rows of a COMMIT are unknown, its record is not joined, since the task halts there.
+An entry of XA steps begins with a COMMIT. The time of an entry is the time of its first transaction, and a PREPARE
+applies nothing. So if an entry began with a PREPARE, its time could be much earlier than the first change that it
+applies. Two kinds of records may follow: COMMITs of groups in the same segment and log file, and steps that have
+nothing to apply (PREPARE, ROLLBACK). If the rows of a COMMIT are unknown, its record is not joined, since the task
+halts there.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _CHUNK = 256 << 10
 _ALL = 1 << 30
 _NOTE_EVERY = 16 << 10
 _RECENT = 1024
-"""The places of at least this many of the last entries are noted, without a gap."""
+"""For at least this many of the last entries, the place of every entry is noted."""
 _WORTH_JOINING = 256
 """In fewer bytes than this, there are hardly two records, so these records are read without joining them."""
 _WORTH_LOADING = 16 << 10

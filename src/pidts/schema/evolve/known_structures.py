@@ -65,7 +65,7 @@ class KnownStructures:
     unclear: tuple[str, ...] = ()
     """Statements that could not be parsed: they may have changed tables that this history lacks."""
     complete: bool = True
-    """Whether tables that this history lacks certainly do not exist; False if no complete catalog was read."""
+    """Whether it is certain that this history has all tables; False if no complete catalog was read."""
     turns: tuple[RelearnedStructures, ...] = ()
     sequences: frozenset[TableName] = frozenset()
     """MariaDB's SEQUENCE objects, as far as a catalog or a statement has shown them."""

@@ -50,7 +50,7 @@ def _size(kind: ColumnType) -> str:
 
 
 def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None) -> str:
-    """Returns ` CHARACTER SET x COLLATE y`, without a value that is not set or a collation not in `collations`."""
+    """Returns ` CHARACTER SET x COLLATE y`. Leaves out values that are not set, and collations not in `collations`."""
     text = f" CHARACTER SET {charset}" if charset is not None else ""
     if charset == "binary" or collation == "default":
         return text
@@ -102,9 +102,9 @@ _CALL = re.compile(r"[A-Za-z]\w*\s*\(")
 def key_clause(key: Key, table: Table | None, prefixes: tuple[int | None, ...] = ()) -> str:
     """Returns a key's definition; empty if a column's type allows no key and the key is not primary.
 
-    If a column is too long for a key, the key gets the longest prefix that fits, unless `prefixes` gives a length. A
-    unique key with a longer prefix refuses no row that it accepts with a shorter prefix. If a unique key over whole
-    columns gets a prefix, it becomes a plain key.
+    If a column is too long for a key, the key gets the longest prefix that fits, unless `prefixes` gives a length. With
+    a longer prefix, a unique key never refuses more rows. If a unique key over whole columns gets a prefix, it becomes
+    a plain key.
     """
     kinds = {column.name: column.type for column in table.columns} if table is not None else {}
     if not key.primary and any(kinds[name].kind in _NOT_IN_KEYS for name in key.columns if name in kinds):
