@@ -33,7 +33,8 @@ Values = Mapping[str, str | None]
 ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
 """The types of records about one row."""
 _SIZE = 16
-_PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
+ALTER_PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
+"""The parts of an ALTERTABLE record that may have clauses of the statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class ReplayedTable:
             names,
             self.age + 1,
             self.has_key and columns not in added_keys and all(names[name] is not None for name in self.identity),
-            self.may_lack_changes or not any(document.get(part) for part in _PARTS),
+            self.may_lack_changes or not any(document.get(part) for part in ALTER_PARTS),
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pidts.gate.json_text import json_of
 from pidts.gate.records import SchemaRecord
+from pidts.gate.replay import ALTER_PARTS
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.schema import (
     AddColumn,
@@ -34,7 +35,6 @@ from pidts.schema.actions import Action
 
 OTHERS = "Be ignored or nothing"
 """The value of OTHERS in each ALTERTABLE record: the statement may have clauses that the record does not contain."""
-_PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
 _WIDTHS = {
     Kind.TINYINT: (4, 3),
     Kind.SMALLINT: (6, 5),
@@ -130,7 +130,7 @@ def _altered(table: TableName, actions: Iterable[Action], before: Structures, af
     moves = [(table, action.name) for action in actions if isinstance(action, RenameTo)]
     old, new = before.get(table), after.get(moves[-1][1] if moves else table)
     actions = [action for action in actions if old is None or _has_effect(action, old, actions)]
-    parts: dict[str, list[Any]] = {name: [] for name in _PARTS}
+    parts: dict[str, list[Any]] = {name: [] for name in ALTER_PARTS}
     for action in actions:
         _clause(parts, action, old, new)
     records = []

@@ -10,6 +10,7 @@ The driver has two faults:
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ MALFORMED: Final = 2027
 """The client library's error number for a malformed packet."""
 _MOST_COLUMNS: Final = 4096
 """The largest number of columns in a result; no server allows more columns in a table."""
+_PROBES: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
+"""The times of keep-alive probes: a dead server is noticed after half a minute."""
 
 if TYPE_CHECKING:
     _Connection = Connection[Cursor]
@@ -51,9 +54,17 @@ class Link(_Connection):
         return context
 
     def connect(self, sock: Any = None) -> None:
-        """Connects and logs in."""
+        """Connects and logs in.
+
+        Keep-alive probes end a session whose server is gone, even while a long statement runs. A read timeout would
+        end long statements, too.
+        """
         with _of_protocol():
             super().connect(sock)
+        peer: socket.socket = self._sock  # type: ignore[attr-defined]
+        for option, value in _PROBES:
+            if hasattr(socket, option):
+                peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
         """Reads a packet. Descriptions of columns are cached, since a repeated statement gets equal descriptions."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +34,6 @@ PLACE_OF_MARIADB = " at "
 """The text between the two parts of a MariaDB server's identity."""
 IDENTIFYING = ("version", "server_id", "server_uuid", "server_uid", "gtid_mode")
 """Global variables that identify the server."""
-_PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
 def split_url(url: str, code: str) -> tuple[SplitResult, int | None]:
@@ -183,7 +181,6 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
     try:
         # The login has succeeded, so an error here is an error of the connection.
         with explained(config.where):
-            _watch(connection)
             for statement in _SESSION:
                 connection.query(statement)
         connection._read_timeout = answer_within  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
@@ -210,14 +207,6 @@ def _log_in(config: SourceConfig, password: str) -> Session:
             auth_plugin_map=PLUGINS,
             **config.tls.mysql(),
         )
-
-
-def _watch(connection: Session) -> None:
-    """Turns on keep-alive probes, which end a session whose server is gone, even while a long statement runs."""
-    peer: socket.socket = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no option
-    for option, value in _PROBES:
-        if hasattr(socket, option):
-            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def encryption(connection: Session) -> str:

@@ -13,7 +13,7 @@ from pidts.login.link import Link
 from pidts.login.password_file import state_for_another_process, with_password
 from pidts.login.plugins import PLUGINS
 from pidts.target.mysql.connection import SessionSettings
-from pidts.target.mysql.driver import force_close, wait_without_end, watch
+from pidts.target.mysql.driver import force_close, wait_without_end
 from pidts.target.mysql.errors import translate_connect
 from pidts.target.mysql.session import MySqlSession
 
@@ -43,7 +43,6 @@ class MySqlTarget(SessionSettings):
         connection = with_password(self._log_in, self)
         try:
             wait_without_end(connection)
-            watch(connection)
             return MySqlSession(connection, self)
         except BaseException:
             force_close(connection)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ _WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 
 Any other first byte is the number itself.
 """
-_PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
 def force_close(connection: Connection[Any]) -> None:
@@ -187,16 +185,6 @@ def is_in_transaction(connection: Connection[Any]) -> bool:
 def wait_without_end(connection: Connection[Any]) -> None:
     """Lets statements take as long as they need."""
     _own(connection)._read_timeout = None  # noqa: SLF001 - the driver has it for a connection's whole life
-
-
-def watch(connection: Connection[Any]) -> None:
-    """Detects dead peers by keep-alive probes; a read timeout would also end long statements."""
-    peer = _own(connection)._sock  # noqa: SLF001 - the driver has no option for these
-    if isinstance(peer, socket.socket) and peer.family != socket.AF_UNIX:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _PROBES:
-            if hasattr(socket, option):
-                peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _without_rows(own: Any) -> StatementResult | None:

@@ -35,9 +35,10 @@ TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
 """
 
 USUAL_META_SCHEMA = "pidts_meta"
+META_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+"""The names that a meta schema may have."""
 
 _PORTS = {"mysql": 3306, "postgresql": 5432, "datacenter": 3306}
-_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _TYPES = {
     "tidb": "Write mysql: PiDTS writes to TiDB as to a MySQL server.",
     "mariadb": "Write mysql, which also stands for MariaDB.",
@@ -402,7 +403,7 @@ def _datacenter(section: Section, database: str, meta_schema: str) -> str:
         raise section.error(
             "database", "missing-key", "the name of the database that is the channel's datacenter is missing"
         )
-    if not _SCHEMA.fullmatch(database) or database.lower() in SYSTEM_SCHEMAS:
+    if not META_SCHEMA.fullmatch(database) or database.lower() in SYSTEM_SCHEMAS:
         what = f"expected a name in letters, digits and '_', at most 63 of them, not {database!r}"
         raise section.error("database", "bad-value", what)
     if meta_schema != USUAL_META_SCHEMA:

@@ -11,7 +11,6 @@ of a message.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ from pidts.task.config.relay_origin import RelayOrigin, read_relay_origin
 from pidts.task.config.rules import RuleName, read_online, read_rules
 from pidts.task.config.section import LOCAL_URL, Document, Section, in_order
 from pidts.task.config.servers import (
+    META_SCHEMA,
     USUAL_META_SCHEMA,
     SourceSpec,
     TargetSpec,
@@ -62,8 +62,6 @@ __all__ = [
 Mode = Literal["full", "incremental", "all"]
 ShardMode = Literal["", "pessimistic", "optimistic"]
 """How schema changes of merged tables are coordinated; empty if the file chooses no mode."""
-
-_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 
 _SHORTEST_HEARTBEAT, _LONGEST_HEARTBEAT = 0.1, 60.0
 
@@ -425,7 +423,7 @@ def _meta_schema(task: Section) -> str:
     """Reads the name of the target's schema that contains the task's own tables."""
     key = "meta-schema"
     name = task.text(key, "") or USUAL_META_SCHEMA
-    if not _SCHEMA.fullmatch(name) or name.lower() in SYSTEM_SCHEMAS - {USUAL_META_SCHEMA}:
+    if not META_SCHEMA.fullmatch(name) or name.lower() in SYSTEM_SCHEMAS - {USUAL_META_SCHEMA}:
         what = f"expected the name of a schema in letters, digits and '_', at most 63 of them, not {name!r}"
         raise task.error(key, "bad-value", what)
     return name
