@@ -28,6 +28,8 @@ WITH_PLACE = re.compile(r"pidts ddl [a-z]+ [^;]*?(?:--source .*?--at |--source .
 COPY_AGAIN = re.compile(
     r"(?<!nothing to )\b[Cc]opy (?:(?:it|the tables?|this table|these tables|the rows) )?(?:again|once more)\b"
 )
+BARE_RESYNC = re.compile(r"(?<!pidts run TASK )--resync TABLE")
+"""Only in a whole command does the table's name replace TABLE."""
 WITH_COMMAND = re.compile(r"--resync|\{\}")
 """The command, or a value in the text: `RESYNC` of `pidts.model.advice`."""
 WITHOUT_PROCEDURE = re.compile(r"\b(?:start|with) a new (?:task|full copy)\b")
@@ -63,7 +65,7 @@ def incomplete(text: str) -> list[str]:
         rest = text[match.start() :]
         if not WITH_FILE.match(rest) or (DECIDES.match(rest) and not WITH_PLACE.match(rest)):
             found.append(rest[:60])
-    return found
+    return found + BARE_RESYNC.findall(text)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,7 @@ def incomplete(text: str) -> list[str]:
         "Then: pidts ddl retry TASK",
         "pidts ddl skip, then pidts run TASK",
         "pidts verify lists them",
+        "Start it with --resync TABLE",
     ],
 )
 def test_an_incomplete_command_is_found(text: str) -> None:

@@ -11,8 +11,7 @@ _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 GONE_TODO = (
     "If the table was renamed on the target, rename it back, then run: pidts ddl retry TASK --source SOURCE --table "
-    "TABLE --yes. Otherwise stop the task, and start it with --resync TABLE (the table's name on the source): the task "
-    "creates the table again and copies its rows"
+    f"TABLE --yes. Otherwise stop the task, and run: {RESYNC}. The task creates the table again and copies its rows"
 )
 """The advice to the operator if a table is no longer on the target."""
 CHANGED_TODO = (
