@@ -126,6 +126,15 @@ def test_the_one_that_waits_is_meant_or_it_has_to_be_said(two_sources: TaskOfTwo
         two_sources.task_commands.find("there")
 
 
+def test_a_halt_that_a_run_has_replaced_meanwhile_keeps_its_new_text(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", change("a", at(1), "shard-awaits", what="waits for shop.b", awaits=("shop.b",)))
+    found = two_sources.task_commands.find()
+    two_sources.halt("s1", change("a", at(1), "shard-awaits", what="waits for shop.c", awaits=("shop.c",)))
+    two_sources.task_commands.give(found, CommandKind.SKIP)
+    (halt,) = two_sources.session.meta.halts.read("t", "s1")
+    assert (halt.what, halt.awaits, halt.is_decided) == ("waits for shop.c", ("shop.c",), True)
+
+
 def test_no_command_is_accepted_for_applied_changes(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", change("a", at(1)))
     two_sources.session.begin()

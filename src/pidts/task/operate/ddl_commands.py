@@ -264,13 +264,18 @@ class TaskCommands:
             self._target.meta.ddl_commands.give(
                 self._name, at.source, DdlCommand(lsn=at.lsn, kind=kind, statements=statements)
             )
-            if at.halt is not None:
-                # After its command is withdrawn, a shard waits as before.
-                is_decided = not (kind is CommandKind.REVERT and at.waits_for_shards)
-                self._target.meta.halts.overwrite(self._name, at.source, replace(at.halt, is_decided=is_decided))
+            self._mark_decided(at, kind)
             due = self._due_after(at, kind, statements)
             for source in self._parts:
                 put_due(self._target, self._name, source, due.get(source, ()), (at.source, at.lsn))
+
+    def _mark_decided(self, at: BlockedChange, kind: CommandKind) -> None:
+        """Records whether the change's halt has a ddl command. A run may have replaced the halt since it was read."""
+        for halt in self._target.meta.halts.read(self._name, at.source):
+            if at.halt is not None and halt.place == at.halt.place:
+                # After its command is withdrawn, a shard waits as before.
+                is_decided = not (kind is CommandKind.REVERT and at.waits_for_shards)
+                self._target.meta.halts.overwrite(self._name, at.source, replace(halt, is_decided=is_decided))
 
     def _due_after(
         self, at: BlockedChange, kind: CommandKind, statements: Sequence[str]
