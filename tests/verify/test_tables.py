@@ -511,6 +511,19 @@ def test_a_table_whose_new_type_the_target_does_not_have_yet_is_not_compared(
     assert (str(equal.table), equal.equal) == (f"{pair.config.name}.u", True)
 
 
+def test_a_table_whose_key_postgresql_cannot_store_is_named_and_the_others_are_compared(
+    pair_of: MakePair, mariadb: Server, postgres: Server
+) -> None:
+    pair = pair_of(mariadb, postgres)
+    for table in ("day", "other"):
+        pair.on_source(f"CREATE TABLE {table} (k DATE PRIMARY KEY)", f"INSERT INTO {table} VALUES ('2024-01-01')")
+    pair.copy()
+    pair.on_source("INSERT INTO day VALUES ('0000-00-00')")
+    bad, equal = compare_task(pair.config).tables
+    assert "column k is part of the key and holds a zero or partial date" in bad.problem
+    assert (str(equal.table), equal.equal) == (f"{pair.config.name}.other", True)
+
+
 def test_what_the_account_may_not_do_is_named_with_its_grant(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server
 ) -> None:

@@ -35,6 +35,8 @@ _UNREADABLE = "target-refused"
 
 The column may have got another type on the source, and the target may not have this schema change yet.
 """
+_KEY_NOT_STORED = "zero-date-in-key"
+"""The code for a key of the source that the target cannot store."""
 _MANY_ROWS = 500_000
 """A table with fewer rows than this is compared in this process: other processes would need seconds to start."""
 _TRIES = 5
@@ -162,8 +164,10 @@ class _Comparison:
             try:
                 return self._compared(table, number, tables)
             except Halted as error:
-                if error.code == _UNREADABLE and (waits := self._waits(table)):
+                if error.code in {_UNREADABLE, _KEY_NOT_STORED} and (waits := self._waits(table)):
                     return _not_compared(table, waits, error.what)
+                if error.code == _KEY_NOT_STORED:
+                    return TableReport(table.name, problem=error.what)
                 if error.code not in _MOVED:
                     raise
             self._examples = known

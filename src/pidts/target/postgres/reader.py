@@ -177,7 +177,7 @@ def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
 def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
     """Returns the end of a query for these keys. This text contains the keys, since COPY takes no parameters."""
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
-    lists = (_list(each, keys) for each in forms)
+    lists = (_list(each, table, keys) for each in forms)
     names = [identifier(each.column.name) for each in forms]
     given = f"unnest({', '.join(f'{literal(each)}::text[]' for each in lists)}) AS s({', '.join(names)})"
     if len(forms) == 1 and forms[0].column.type.kind is not Kind.SET:
@@ -194,14 +194,15 @@ def compared_sql(table: Table, shape: PgTable, keys: pa.Table, texts: Sequence[s
     """
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in texts]
     names = [identifier(name) for name in texts]
-    lists = ", ".join(f"{literal(_list(each, keys))}::text[]" for each in forms)
+    lists = ", ".join(f"{literal(_list(each, table, keys))}::text[]" for each in forms)
     given = f"unnest({lists}) WITH ORDINALITY AS s({', '.join(names)}, pidts_place)"
     values = ", ".join(f"({each.value(f's.{name}')})::text" for each, name in zip(forms, names, strict=True))
     return f"SELECT {values} FROM {given} ORDER BY pidts_place"
 
 
-def _list(form: Form, keys: pa.Table) -> str:
-    texts = text(form.column, form.target, combined(keys[form.column.name])).to_pylist()
+def _list(form: Form, table: Table, keys: pa.Table) -> str:
+    values = form.real(keys[form.column.name], table, lambda *_: None)  # for a zero date in a key, it raises
+    texts = text(form.column, form.target, values).to_pylist()
     return "{" + ",".join(texts) + "}" if form.column.type.is_integer else array(texts)
 
 

@@ -24,6 +24,7 @@ from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.checksums import row_sum as mysql_sum
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.checksums import row_sum as postgres_sum
+from pidts.target.postgres.encode.columns import zero_date_in_key
 from pidts.task.compare.source import SourceTable
 from pidts.verify import Key, KeySpan, MergedTable, Order, Sum
 from pidts.verify.keys import is_ordered, native
@@ -190,11 +191,16 @@ class TargetRows:
         """Returns a key's values for a statement. PostgreSQL takes bits as text."""
         if key is None:
             return None
-        kinds = [table.column(name).type for name in table.identity]
-        return [
-            f"{value:0{kind.length}b}" if self._is_postgres and kind.kind is Kind.BIT and kind.length else value
-            for kind, value in zip(kinds, native(table, key), strict=True)
-        ]
+        values = native(table, key)
+        if not self._is_postgres:
+            return values
+        return [self._for_postgres(table, name, value) for name, value in zip(table.identity, values, strict=True)]
+
+    def _for_postgres(self, table: Table, name: str, value: object) -> object:
+        if isinstance(value, pa.Scalar):  # a zero or partial date
+            raise zero_date_in_key(table, name)
+        kind = table.column(name).type
+        return f"{value:0{kind.length}b}" if kind.kind is Kind.BIT and kind.length else value
 
 
 def target_rows(

@@ -108,6 +108,16 @@ def text(column: Column, target: PgColumn, data: pa.Array) -> pa.Array:
     return data if pa.types.is_string(data.type) or pa.types.is_large_string(data.type) else data.cast(pa.string())
 
 
+def zero_date_in_key(table: Table, column: str) -> Halted:
+    """Returns the error for a key with a zero or partial date."""
+    return Halted(
+        "zero-date-in-key",
+        f"column {column} is part of the key and holds a zero or partial date, which PostgreSQL cannot store",
+        where=Where(table=str(table.name)),
+        todo=f"Correct the value on the source, then copy the table again: {RESYNC}; or leave the table out",
+    )
+
+
 def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
     first = calendar.FIRST_REAL_DAY if column.type.kind is Kind.DATE else calendar.FIRST_REAL_MICROSECOND
     if not len(data) or buffer_numbers(data).min() >= first:
@@ -116,12 +126,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
     if mask is None:
         return data
     if column.name in table.identity:
-        raise Halted(
-            "zero-date-in-key",
-            f"column {column.name} is part of the key and holds a zero or partial date, which PostgreSQL cannot store",
-            where=Where(table=str(table.name)),
-            todo=f"Correct the value on the source, then copy the table again: {RESYNC}; or leave the table out",
-        )
+        raise zero_date_in_key(table, column.name)
     on_unreal(table, column.name, pc.sum(mask).as_py())
     return pc.if_else(mask, pa.scalar(None, data.type), data)
 
