@@ -21,7 +21,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.receive_times import ReceiveTimeWriter
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.relay.repeats import add_repeats
-from pidts.relay.servers_read import add_server, servers_read
+from pidts.relay.servers_read import EndedLog, add_server, servers_read
 from pidts.relay.standby_samples import read_samples
 from pidts.relay.task_needs import refused
 from pidts.replicate.heartbeat import Heartbeat, HeartbeatConfig
@@ -204,7 +204,7 @@ class Replicator:
             if todo.repeats is not None:
                 self._record_repeats(todo.repeats)
             if begun is not None and (todo.begin or servers_read(self._folder.path).get(begun.change_no) != address):
-                add_server(self._folder.path, begun.change_no, address)
+                add_server(self._folder.path, begun.change_no, address, _ended(writer) if todo.begin else None)
             lag = ReceiveLag(self._arrivals.arrived)
             receiver = Receiver(writer, todo, self._where, self._arrivals, lambda: lag.known(monotonic()))
             try:
@@ -383,3 +383,10 @@ def _receive_more(receiver: Receiver, stream: BinlogStream, stop: StopEvent) -> 
     until = receiver.taken_at + _STATE_SECONDS
     while (left := until - monotonic()) > 0 and not stop.is_set():
         receiver.receive(stream, left)
+
+
+def _ended(writer: RelayWriter) -> EndedLog | None:
+    """Returns the end of the log in the relay; None if the relay is empty."""
+    if writer.state is None or writer.lsn is None:
+        return None
+    return EndedLog(writer.state.origin.server, writer.lsn.position(writer.state.origin.log_base))

@@ -34,7 +34,7 @@ from pidts.binlog.transaction_identity import Identity, begins_transaction, iden
 from pidts.model import Halted, Lsn, Position, Transient, Where
 from pidts.relay import Origin, RelayReader
 from pidts.relay.repeats import after_whole_log
-from pidts.relay.servers_read import servers_read
+from pidts.relay.servers_read import EndedLog, ended_log, servers_read
 from pidts.relay.standby_samples import Sample, read_samples
 from pidts.replicate.resume import FAR, SOURCE_BEHIND
 from pidts.source import SourceConfig, binary_logs, connect, log_events, query, server_info
@@ -118,8 +118,19 @@ Looked: TypeAlias = dict[tuple[str, int], Position]
 """The place up to which each earlier source server's log was searched, by its address and its part of the relay."""
 
 
-def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) -> Position | None:
-    """Returns the place of the first transaction of an earlier source server that was never received.
+@dataclass(frozen=True, slots=True)
+class Unreceived:
+    """A transaction of an earlier source server that was not received."""
+
+    place: Position
+    is_certain: bool
+    """False if a later source may have this transaction: the relay no longer has that source's whole log, or the
+    transaction has no identity.
+    """
+
+
+def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) -> Unreceived | None:
+    """Returns the first transaction of an earlier source server that was never received.
 
     The function searches transactions that the server itself committed after the received end of its log. It ignores
     transactions that the relay has received from a later source: a standby may have got a transaction that the relay
@@ -130,35 +141,41 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
-    ended = reader.former_source_log(max(numbers)) if numbers else None
-    if ended is None:
-        if numbers:
-            raise Transient("no-position", "the relay no longer has the end of this server's log", where=server.where)
+    if not numbers:
         return None
+    number = max(numbers)
+    former, ended = reader.former_source_log(number), ended_log(reader.folder.path, number)
+    if former is not None:
+        ended = EndedLog(former.origin.server, former.end.position(former.origin.log_base))
+    if ended is None:
+        raise Transient("no-position", "it is not known where this server's log has ended", where=server.where)
+    is_certain = former is not None or (address, number) in looked
     with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
-        if info.identity != ended.origin.server:
+        if info.identity != ended.server:
             return None  # the server was installed again
         ((own, *_),) = query(session, "SELECT @@GLOBAL.server_id")
         beside = replica_id(session, f"{server.source_id} beside", info)
-        number = max(numbers)
-        walk = _Walk(server, looked.get((address, number)) or ended.end.position(ended.origin.log_base), beside)
+        walk = _Walk(server, looked.get((address, number), ended.end), beside)
     later: Counter[Identity] | None = None
     for begin, identity in walk:
         if walk.server_id != int(own):
             continue
         if identity is None:
-            return begin
+            return Unreceived(begin, is_certain=False)
         if later is None:
-            later = _taken_over(reader, ended.end)
+            later = _taken_over(reader, former.end if former is not None else None)
         if not later[identity]:
-            return begin
+            return Unreceived(begin, is_certain)
     looked[address, number] = walk.end
     return None
 
 
-def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
-    """Returns the transactions of servers that took over after `after`, from the first `_MOST_BYTES` of their log."""
+def _taken_over(reader: RelayReader, after: Lsn | None) -> Counter[Identity]:
+    """Returns the transactions of servers that took over after `after`, from the first `_MOST_BYTES` of their log.
+
+    None: from the first `_MOST_BYTES` of the log that the relay still has.
+    """
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, joined=True):

@@ -131,14 +131,20 @@ def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -
     """
     place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-        begin = first_unreceived(standby, relay, looked)
-    if begin is None:
+        found = first_unreceived(standby, relay, looked)
+    if found is None:
         unbar(*place)
         return ""
+    begin = found.place
     what = f"{_SURPLUS} of its own after {begin} that were not received before {now} became the source"
     if not barred(*place).startswith(_SURPLUS):
         with suppress(PidtsError):
             bar(*place, what)
+    if not found.is_certain:
+        return (
+            f"{address_of(standby)} has transactions of its own that begin at {begin} of its log. The source {now} may "
+            "lack them: the relay does not show whether it has them. Do not use this server as the source again"
+        )
     return (
         f"{address_of(standby)} has transactions that the source {now} lacks: they begin at {begin} of its log. "
         "The task does not carry them to the target, so do not use this server as the source again"
