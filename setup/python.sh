@@ -1,9 +1,15 @@
 # shellcheck shell=bash
 # The virtual environment at .venv: every download is checked against requirements/*.txt. Sourced.
 
+# The Python that has made .venv is kept, so that a later shell with another python3 does not replace a good environment.
+# A Python in .venv is never chosen: with .venv/bin in PATH, the environment would be removed with the Python that is to
+# make it.
 find_python() {
-  local name
-  for name in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
+  local name made path=":$PATH:"
+  local PATH=${path//":$PWD/.venv/bin:"/:}
+  made=$(cat .venv/made-by 2>/dev/null) || made=
+  made=${made#"$PWD "}
+  for name in "${PYTHON:-${made:-python3}}" python3 python3.14 python3.13 python3.12 python3.11; do
     if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       command -v "$name"
       return 0

@@ -45,6 +45,32 @@ def test_a_quick_step_shows_no_progress() -> None:
     ]
 
 
+def chosen_python(folder: Path, path: str) -> str:
+    script = f". {ROOT}/setup/python.sh; find_python"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env={"PATH": path}, capture_output=True, text=True, timeout=30, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_no_python_of_the_environment_makes_the_environment_anew(tmp_path: Path) -> None:
+    own, other = tmp_path / ".venv/bin", tmp_path / "other"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        (folder / "python3").symlink_to(sys.executable)
+    path = f"{own}:{other}:/usr/bin:/bin"
+    assert chosen_python(tmp_path, path) == str(other / "python3")
+    made = tmp_path / "made"
+    made.symlink_to(sys.executable)
+    (tmp_path / ".venv/made-by").write_text(f"{tmp_path} {made}\n")
+    assert chosen_python(tmp_path, path) == str(made)
+    (tmp_path / ".venv/made-by").write_text(f"/elsewhere {made}\n")
+    assert chosen_python(tmp_path, path) == str(other / "python3")
+    made.unlink()
+    (tmp_path / ".venv/made-by").write_text(f"{tmp_path} {made}\n")
+    assert chosen_python(tmp_path, path) == str(other / "python3")
+
+
 @pytest.fixture
 def compiled(tmp_path: Path) -> Path:
     """Returns the folder of the machine code of a copy of the source, in a folder with a Python."""
