@@ -27,11 +27,13 @@ from pidts.source.connection import connect
 from pidts.source.position import position
 from pidts.task.compare.wiring import compare_task
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.operate.progress import Progress
+from pidts.task.operate.progress import Progress, SourceProgress
 from pidts.task.run.task_run import run_task
 from pidts.verify import Report
 
 _DRAIN_SECONDS = 600.0
+_QUIET_SECONDS = 5.0
+"""The writes must have stopped for longer than this, and than the lag, before the lag shows that no row is missing."""
 _ALTER_AFTER = 15.0
 
 Kind = Literal["postgresql", "iceberg"]
@@ -208,6 +210,8 @@ class _DemoControl:
         self._deadline = 0.0
         self._batches = 0
         self._goal: Position | None = None
+        self._stopped = 0.0
+        """The time at which the writes had stopped."""
         self._given_up = False
         self.ended = threading.Event()
         """Ends the run when it is set. The user's stop is another event: after it, the run still applies the last rows.
@@ -229,8 +233,9 @@ class _DemoControl:
                 self._workload.stop()
                 with closing(connect(self._config.source.server)) as session:
                     self._goal = position(session)[0]
+                self._stopped = time.monotonic()
                 self._deadline = now + _DRAIN_SECONDS
-        elif progress.stage == "sync" and _has_reached(progress.sources[0].applied_lsn, self._goal):
+        elif progress.stage == "sync" and _has_everything(progress.sources[0], self._goal, now - self._stopped):
             self.ended.set()
         elif progress.batches != self._batches:
             # A busy machine may be slow. So each batch extends the time limit: the demo fails only if no batch comes.
@@ -251,5 +256,12 @@ class _DemoControl:
             raise PidtsError("not-synced", what, todo="This machine may be too busy: run the demo again")
 
 
-def _has_reached(applied: Lsn | None, goal: Position) -> bool:
-    return applied is not None and applied >= Lsn.at(goal, applied.change_no)
+def _has_everything(source: SourceProgress, goal: Position, seconds: float) -> bool:
+    """Whether the target has all rows of the source, whose writes stopped `seconds` ago.
+
+    A heartbeat may be the last transaction before the goal. It changes no table of the task, so the target may stay
+    before the goal. The lag shows then that no row is missing.
+    """
+    applied, lag = source.applied_lsn, source.lag_seconds
+    is_at_goal = applied is not None and applied >= Lsn.at(goal, applied.change_no)
+    return is_at_goal or (lag is not None and lag + _QUIET_SECONDS < seconds)
