@@ -22,9 +22,10 @@ from pidts.target.mysql.cutover import remade_tables
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.cutover.remaining_steps import NOTHING_TO_MAKE
+from pidts.task.cutover.remaining_steps import NOTHING_TO_MAKE, switched_step
 from pidts.task.cutover.steps import CutoverStep, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun
+from pidts.task.cutover.target_side import makes_writable
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 IF_IT_CAN = "made by `pidts cutover`, if the target is {}, too, and can have it; `pidts cutover` prints its text"
@@ -238,6 +239,26 @@ def switch_step(parts: tuple[TaskConfig, ...], target: TargetSession) -> Cutover
         parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
     )
     return switch.look().steps[-1]
+
+
+def test_the_last_step_says_that_the_target_is_read_only(
+    parts: tuple[TaskConfig, ...], target_server: Server, run_sql: RunSql
+) -> None:
+    with closing(parts[0].target.server.connect()) as target:
+        begin(parts[0], target)
+        assert switch_step(parts, target).about.startswith("when all steps are done, point the application to mysql ")
+        run_sql(target_server, "SET GLOBAL read_only = ON")
+        try:
+            statement = makes_writable(target)
+            before, after = switch_step(parts, target).about, switched_step(parts[0], "", statement).about
+        finally:
+            run_sql(target_server, "SET GLOBAL read_only = OFF")
+        assert makes_writable(target) == ""
+    first = (
+        "run SET GLOBAL read_only = OFF on the target, since it is read-only, and then point the application to mysql "
+    )
+    assert before.startswith(f"when all steps are done, {first}")
+    assert after.startswith(f"all steps are done: {first}")
 
 
 def test_the_list_says_in_advance_that_no_task_can_carry_rows_back(

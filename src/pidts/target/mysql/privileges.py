@@ -65,13 +65,9 @@ def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privileg
 def read_only_cause(session: MySqlSession) -> tuple[str, str]:
     """Returns why the server lets this account write no row, and what to do; two empty texts if it may write.
 
-    A server with `super_read_only` lets no account write. With `read_only`, it still lets some accounts write. TiDB has
-    the variable without its effect.
+    A server with `super_read_only` lets no account write. With `read_only`, it still lets some accounts write.
     """
-    if session.server.tidb:
-        return "", ""
-    sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('read_only', 'super_read_only')"
-    on = {str(name) for name, value in _rows(session, sql) if str(value).upper() not in {"OFF", "0"}}
+    on = _read_only_variables(session)
     if "super_read_only" in on:
         todo = (
             "Run on the target: SET GLOBAL super_read_only = OFF. read_only is then still ON: pidts check TASK shows "
@@ -86,6 +82,19 @@ def read_only_cause(session: MySqlSession) -> tuple[str, str]:
         "SET GLOBAL read_only = OFF"
     )
     return f"the target is read-only (read_only = ON), and the account lacks {able[0]}", todo
+
+
+def makes_writable(session: MySqlSession) -> str:
+    """Returns the statement after which applications may write to a read-only server; empty if they may write now."""
+    return "SET GLOBAL read_only = OFF" if _read_only_variables(session) else ""
+
+
+def _read_only_variables(session: MySqlSession) -> set[str]:
+    """Returns the names of those of `read_only` and `super_read_only` that are on; none on TiDB, which ignores them."""
+    if session.server.tidb:
+        return set()
+    sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('read_only', 'super_read_only')"
+    return {str(name) for name, value in _rows(session, sql) if str(value).upper() not in {"OFF", "0"}}
 
 
 def grant_for_foreign_key(session: MySqlSession, parent: TableName) -> str:

@@ -57,7 +57,11 @@ class RemainingSteps:
             self._stop_step(),
             *([_remade_step(*step) for step in remade(inventory)] if target_side.remakes(self._target) else []),
             make(StepName.ON_UPDATE, inventory.automatic),
-            _last_step(self._parts[0], irreversible or without_way_back(self._parts[0])),
+            _last_step(
+                self._parts[0],
+                irreversible or without_way_back(self._parts[0]),
+                target_side.makes_writable(self._target),
+            ),
         ]
 
     def _refused_step(self) -> CutoverStep | None:
@@ -212,18 +216,26 @@ def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -
     return CutoverStep(name, StepState.TODO if wanted else StepState.DONE, about, details)
 
 
-def _last_step(part: TaskConfig, why: str) -> CutoverStep:
+def _last_step(part: TaskConfig, why: str, statement: str) -> CutoverStep:
+    about = f"when all steps are done, {_switch(part, statement)}"
     details = (f"there will be no way back by --reverse: {why}",) if why else ()
-    return CutoverStep(
-        StepName.SWITCH, StepState.TODO, f"when all steps are done, point the application to {_address(part)}", details
-    )
+    return CutoverStep(StepName.SWITCH, StepState.TODO, about, details)
 
 
-def switched_step(part: TaskConfig, unread: str) -> CutoverStep:
-    """Returns the last step of a cutover that is done. `unread`: the reason why a source could not be read, if any."""
-    about = f"all steps are done: point the application to {_address(part)} now"
+def switched_step(part: TaskConfig, unread: str, statement: str) -> CutoverStep:
+    """Returns the last step of a cutover that is done.
+
+    - `unread`: the reason why a source could not be read; empty if all could be read.
+    - `statement`: lets applications write to a read-only target; empty if they may write.
+    """
+    about = f"all steps are done: {_switch(part, statement)} now"
     details = (f"the objects that the target does not have cannot be listed: {unread}",) if unread else ()
     return CutoverStep(StepName.SWITCH, StepState.DONE, about, details)
+
+
+def _switch(part: TaskConfig, statement: str) -> str:
+    first = f"run {statement} on the target, since it is read-only, and then " if statement else ""
+    return f"{first}point the application to {_address(part)}"
 
 
 def _address(part: TaskConfig) -> str:

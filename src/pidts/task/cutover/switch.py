@@ -198,7 +198,12 @@ class CutoverRun:
         why = self._irreversible()
         if _is_done(record):
             inventory, unread = self._inventory_after_end()
-            return self._checklist([switched_step(self._parts[0], unread)], inventory, why, record)
+            return self._checklist(
+                [switched_step(self._parts[0], unread, target_side.makes_writable(self._target))],
+                inventory,
+                why,
+                record,
+            )
         inventory = read_inventory(self._parts, self._target)
         remaining = RemainingSteps(
             self._parts, self._target, makes_read_only=self._options.read_only, compares=self._verify is not None
@@ -277,8 +282,11 @@ class CutoverRun:
             record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
         record = self._end(record, lost)
         unread = f"source {listed(lost)} does not answer" if lost else ""
-        self._steps.append(switched_step(self._parts[0], unread))
+        self._steps.append(self._switched(unread))
         return self._checklist(self._steps, inventory, why, record)
+
+    def _switched(self, unread: str) -> CutoverStep:
+        return switched_step(self._parts[0], unread, target_side.makes_writable(self._target))
 
     def _inventory_after_end(self) -> tuple[Inventory | None, str]:
         """Returns the sources' objects; None, with the reason, if a source cannot be read.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pidts.apply import TargetSession
 from pidts.model import Constraint, ConstraintKind, ForeignKey, Halted, Table, TableName
-from pidts.target.mysql import MySqlSession
+from pidts.target.mysql import MySqlSession, privileges
 from pidts.target.mysql.cutover import constraints as mysql_constraints
 from pidts.target.mysql.cutover import counters as mysql_counters
 from pidts.target.mysql.cutover import remade_columns, remade_tables
@@ -27,6 +27,11 @@ def prepare(target: TargetSession) -> None:
     if isinstance(target, PostgresSession):
         for name in _PLANNER:
             target.execute(f"SET {name} = on")
+
+
+def makes_writable(target: TargetSession) -> str:
+    """Returns the statement after which applications may write to a read-only target; empty if they may write now."""
+    return privileges.makes_writable(target) if isinstance(target, MySqlSession) else ""
 
 
 def low_counters(target: TargetSession, table: Table, source_next: int) -> list[str]:
