@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from pidts.model import (
 from pidts.schema import apply, classify
 from pidts.schema.statement_time import StatementTime
 from pidts.target import IcebergTarget
+from pidts.target.postgres import PostgresTarget
 
 from .breaking import Breaking
 from .samples import INT, change, checkpoint, lsn, table, text
@@ -188,6 +190,19 @@ def test_primary_keys_change(altered: AlteredTarget) -> None:
     altered.check()
     altered.write(altered.known[altered.name], (1, 10, "c"), (1, 11, "d"))
     assert len(altered.rows()) == 3
+
+
+def test_the_key_that_was_the_primary_key_is_made_once(altered: AlteredTarget) -> None:
+    t = altered.name.name
+    altered.ddl(
+        f"ALTER TABLE `{t}` MODIFY v INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (v), ADD UNIQUE KEY u (id)"
+    )
+    altered.check()
+    if isinstance(altered.target, PostgresTarget):
+        with closing(altered.target.connect()) as session:
+            shape = session.schema.shape(altered.name)
+            assert shape is not None
+            assert [key.columns for key in shape.keys if not key.primary] == [("id",)]
 
 
 STATEMENTS = {

@@ -167,7 +167,7 @@ class _Alter:
             self._redefine(old, new)
         if self._rekeys and self._after.identity:
             self._alter(f"ADD PRIMARY KEY ({', '.join(map(identifier, self._after.identity))})")
-        for key in (*change.keys_added, *self._freed()):
+        for key in dict.fromkeys((*change.keys_added, *self._freed())):
             self._add_key(key)
         if change.comment is not None:
             self._sql.append(f"COMMENT ON TABLE {self._name} IS {literal(change.comment)}")
