@@ -251,6 +251,7 @@ def test_a_table_whose_columns_the_account_may_not_see_is_no_table_without_colum
             with pytest.raises(PrecheckFailed, match="hides its columns") as caught:
                 read_structure(narrow, TableName(database, "unseen"))
             assert (caught.value.code, caught.value.where.table) == ("missing-privilege", f"{database}.unseen")
+            assert f"GRANT SELECT ON `{database}`.`unseen` TO '{user}'@'{host}'." in caught.value.todo
     finally:
         query(session, f"DROP USER {user}@'{host}'")
 

@@ -21,6 +21,7 @@ from pidts.schema.parse.column_type import column_type
 from pidts.schema.parse.key_clause import options_compared
 from pidts.schema.statements import CreateTable
 from pidts.source.connection import ServerInfo, Session, named, query, server_info, variables, where_of
+from pidts.source.grants import account
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 _VERSIONED = "SYSTEM VERSIONED"
@@ -79,7 +80,8 @@ def _no_columns(connection: Session, name: TableName) -> PrecheckFailed:
         "missing-privilege",
         "the server shows this table to the account, but hides its columns",
         where=Where(source=where_of(connection).source, table=str(name)),
-        todo=f"GRANT SELECT ON {quoted_table(name)} to the account, or leave the table out by block-allow-list",
+        todo=f"Run on the source: GRANT SELECT ON {quoted_table(name)} TO {account(connection)}. Or leave the table "
+        "out (block-allow-list, ignore-tables)",
     )
 
 
