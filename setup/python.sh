@@ -5,8 +5,10 @@
 # A Python in .venv is never chosen: with .venv/bin in PATH, the environment would be removed with the Python that is to
 # make it.
 find_python() {
-  local name made path=":$PATH:"
-  local PATH=${path//":$PWD/.venv/bin:"/:}
+  local name made own=":$PWD/.venv/bin:" path=":$PATH:"
+  while [[ $path == *"$own"* ]]; do path=${path/"$own"/:}; done
+  path=${path#:}
+  local PATH=${path%:}
   made=$(cat .venv/made-by 2>/dev/null) || made=
   made=${made#"$PWD "}
   for name in "${PYTHON:-${made:-python3}}" python3 python3.14 python3.13 python3.12 python3.11; do

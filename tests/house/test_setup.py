@@ -58,7 +58,7 @@ def test_no_python_of_the_environment_makes_the_environment_anew(tmp_path: Path)
     for folder in (own, other):
         folder.mkdir(parents=True)
         (folder / "python3").symlink_to(sys.executable)
-    path = f"{own}:{other}:/usr/bin:/bin"
+    path = f"{own}:{own}:{other}:/usr/bin:/bin"
     assert chosen_python(tmp_path, path) == str(other / "python3")
     made = tmp_path / "made"
     made.symlink_to(sys.executable)

@@ -379,8 +379,9 @@ def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
     for name, key, actions in _cascades(asked):
         what = f"{name}: foreign key {key} {actions}: the log lacks the rows that the foreign key changes"
         fix = (
-            "Let the application change these rows itself. If no program ever changes or deletes the rows to which the "
-            "key refers, ignore this check: ignore-checking-items: [foreign_key]"
+            "Let the application change these rows itself, and make the foreign key anew without these rules. If no "
+            "program ever changes or deletes the rows to which the key refers, ignore this check: "
+            "ignore-checking-items: [foreign_key]"
         )
         yield Finding("foreign_key", ok=False, message=what, fix=fix)
 

@@ -194,7 +194,10 @@ def _source(
     if len(hosts) > 1:
         others = ", ".join(account_name(user, host) for host in sorted(hosts))
         notes.append(f"there are several accounts, one for each host: {others}; --host chooses another one")
-    notes += [f"tables created in {schema} later need a SELECT of their own" for schema in some]
+    notes += [
+        f"tables created in {schema} later need a SELECT of their own: without it, the next start fails"
+        for schema in some
+    ]
     (triggers,) = grant_statements([Privilege("TRIGGER")], to)
     notes.append(f"optional: {_SEES_TRIGGERS}: {triggers}")
     if config.target.type == "mysql":

@@ -198,12 +198,7 @@ class CutoverRun:
         why = self._irreversible()
         if _is_done(record):
             inventory, unread = self._inventory_after_end()
-            return self._checklist(
-                [switched_step(self._parts[0], unread, target_side.makes_writable(self._target))],
-                inventory,
-                why,
-                record,
-            )
+            return self._checklist([self._switched(unread)], inventory, why, record)
         inventory = read_inventory(self._parts, self._target)
         remaining = RemainingSteps(
             self._parts, self._target, makes_read_only=self._options.read_only, compares=self._verify is not None
